@@ -1,0 +1,95 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "aoizora/candidates/candidate.h"
+#include "aoizora/errors.h"
+#include "aoizora/placement/placement.h"
+#include "aoizora/planner/compiler.h"
+#include "aoizora/prediction/prediction.h"
+#include "aoizora/ranking/q2.h"
+#include "aoizora/topology/slice.h"
+#include "aoizora/workload/workload.h"
+
+namespace aoizora::planner {
+
+/// Settings of Algorithm 1; all are in the cache key.
+struct Settings {
+  double survivor_fraction = 0.15;
+  std::int64_t survivor_floor = 12;
+  std::int64_t finalists = 3;       ///< compiled with code generation
+  std::int64_t verify = 1;          ///< plans compiled to the end under their own placement
+  std::int64_t runners_up = 10;
+  std::int64_t proxy_layers = 3;
+  std::int64_t minimum_weight_sharding = 0;  ///< 0: from HBM
+  bool ulysses = true;
+  bool windowed_einsum = true;  ///< survivors are also compiled with windowed einsum off
+};
+std::string to_json(const Settings& settings);
+Settings read_settings(const std::string& json);
+
+/// Something a person waiting wants to know.
+struct Progress {
+  std::string stage;  ///< "candidates", "stage 1", "stage 2", "code", "verify"
+  std::int64_t done = 0;
+  std::int64_t total = 0;
+  double elapsed_seconds = 0;    ///< of this stage
+  double remaining_seconds = 0;  ///< estimate for this stage
+  std::string best;              ///< best so far, one line
+};
+
+/// One priced pair of sharding and placement.
+struct Ranked {
+  candidates::Candidate candidate;
+  placement::Placement placement;
+  ranking::Rung rung = ranking::Rung::passes;
+  prediction::Q1 q1;
+  ranking::Q2 q2;
+  double hbm_bytes = 0;  ///< a device at full depth, by the compiler's buffer assignment
+  bool verified = false; ///< compiled to the end at full depth under its own placement
+};
+
+/// A deployment people run today, priced by the same Q2.
+struct Comparison {
+  std::string name;
+  std::optional<Ranked> ranked;  ///< absent where it does not fit or is not legal
+  std::string reason;            ///< why it is absent
+};
+
+struct StageCount {
+  std::string name;
+  std::int64_t count = 0;
+  double seconds = 0;
+};
+
+/// The answer: s* and p*, why it won, and what was looked at.
+struct Plan {
+  workload::Request request;
+  topology::Slice slice;
+  Settings settings;
+  workload::Workload workload;
+  Ranked best;
+  std::vector<Ranked> runners_up;
+  std::vector<Comparison> comparisons;  ///< the stock deployment and data 2 x context rest
+  std::vector<StageCount> counts;
+  std::vector<std::string> searched;    ///< attention kinds, windowed einsum, placements: what was looked at
+  std::vector<std::string> versions;
+  std::vector<std::string> lost;        ///< candidates lost to a crash or a limit; a plan with any is not cached
+  double worst_placement_block_seconds = 0;  ///< of the winner's sharding
+  std::int64_t placements = 0;               ///< distinct ones of the winner's sharding
+  std::string half_rate_winner;  ///< the order at half the ICI rate: empty where the same plan wins, else what would
+  std::string why;               ///< one paragraph: what the winner does better than the runner-up
+};
+
+/// Algorithm 1. Deterministic: the same inputs give the same plan whatever order the compiler answers in.
+/// Throws InvalidRequest, Infeasible, CompilerFailed. `progress` is called from this thread; returning false stops (throws Interrupted).
+Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
+          const std::function<bool(const Progress&)>& progress = {});
+
+/// plan.json: versioned, documented in docs/plan-format.md.
+std::string to_json(const Plan& plan);
+
+}  // namespace aoizora::planner

@@ -1,0 +1,51 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "aoizora/placement/placement.h"
+#include "aoizora/ranking/psi.h"
+#include "aoizora/ranking/schedule.h"
+#include "aoizora/topology/slice.h"
+
+namespace aoizora::ranking {
+
+/// Overrides for a what-if: every ICI rate times `rate_scale` ("nominal and half of it").
+struct Q2Options {
+  double rate_scale = 1.0;
+  bool dependency_order = false;  ///< the second model: dependencies only, as the paper words it
+};
+
+/// One collective in the breakdown.
+struct CollectiveCost {
+  std::int32_t collective = -1;
+  double seconds = 0;            ///< physical cost of one run
+  double exposed_seconds = 0;    ///< what the core waited for it, one run
+  double contention_seconds = 0; ///< seconds less what the slowest group would take alone
+  double effective_bytes_per_second = 0;  ///< payload x φ / seconds
+  std::vector<topology::LinkId> links;
+};
+
+/// Q2 = RS_phys + R_cont (paper 4.4), of the deployed depth.
+struct Q2 {
+  double step_seconds = 0;   ///< one denoising step at full depth: entry + layers x block + exit
+  double block_seconds = 0;  ///< one block, R_cont included
+  double outside_seconds = 0;
+  double contention_seconds = 0;  ///< R_cont of one block
+  double exposed_communication_seconds = 0;  ///< of one block
+  ComputeSplit compute;      ///< of one block
+  std::vector<CollectiveCost> collectives;  ///< of one block, in schedule order; filled by explain() only
+};
+
+/// Score of one placement. Costs microseconds to milliseconds; safe to call from many threads.
+Q2 score(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
+         std::int64_t layers, const Q2Options& options = {});
+
+/// The same with the breakdown.
+Q2 explain(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
+           std::int64_t layers, const Q2Options& options = {});
+
+/// HBM of one device at full depth: peak of the proxy less its arguments, plus the arguments at `layers` (the part of the peak that
+/// is not arguments stays put with depth, compiler-facts).
+double hbm_bytes_at_depth(const CompiledProgram& program, std::int64_t proxy_total_bytes, std::int64_t layers);
+
+}  // namespace aoizora::ranking

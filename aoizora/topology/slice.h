@@ -1,0 +1,101 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "aoizora/topology/collective_kind.h"
+
+namespace aoizora::topology {
+
+/// Index into Slice::devices.
+using DeviceId = std::int32_t;
+/// Index into Slice::links.
+using LinkId = std::int32_t;
+
+/// What a rank sits on: a core of a chip. Coordinates are the slice's own, one a dimension, x first.
+struct Device {
+  std::vector<int> coordinates;
+  int core = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+enum class LinkKind : std::uint8_t {
+  ici,   ///< between neighbouring chips
+  core,  ///< between cores of one chip
+  dcn,   ///< between slices
+};
+
+/// One direction of one wire.
+struct Link {
+  LinkKind kind = LinkKind::ici;
+  std::int32_t from_chip = 0;
+  std::int32_t to_chip = 0;
+  int dimension = 0;   ///< physical dimension of an ICI link; -1 for the others
+  int direction = +1;  ///< +1 or -1 along the dimension
+  double bandwidth_bytes_per_second = 0;
+};
+
+/// A number from outside with where it comes from.
+struct Number {
+  double value = 0;
+  std::string source;
+};
+
+/// Calibration of one kind of collective. All are inputs of the model, none is fitted here.
+struct CollectiveRate {
+  Number alpha_seconds;         ///< α_τ: start-up of one collective
+  Number rate_fraction;         ///< fraction of the link's nominal bandwidth this kind reaches
+  Number flow_bytes_per_second; ///< limit of one flow, 0 for none
+};
+
+/// What one device does, and what its links do. Per *device* (tpu7x: half a chip).
+struct Hardware {
+  std::string device_kind;  ///< "v5e"
+  Number peak_flops_per_second;
+  Number hbm_bytes;            ///< usable by a program
+  Number hbm_bytes_per_second;
+  Number ici_bytes_per_second;  ///< per link and direction
+  Number hop_seconds;
+  Number clock_hz;
+  Number dcn_bytes_per_second;
+  Number matmul_efficiency;        ///< fraction of peak of a large matmul
+  Number attention_step_cycles;    ///< cycles of one splash-attention grid step of block 512 x 512 x head_dim 128
+  std::map<CollectiveKind, CollectiveRate> collectives;  ///< every kind is present
+};
+
+/// A slice: devices by coordinate, directed links, wrap a dimension.
+struct Slice {
+  std::string name;             ///< "v5e:2x4"
+  std::vector<int> dims;        ///< chips along x, y, ...: "v5e:2x4" is {2, 4}
+  std::vector<bool> wraps;      ///< one a dimension
+  int cores_per_chip = 1;       ///< devices a chip
+  std::vector<Device> devices;  ///< ordered by coordinates (x slowest), then core
+  std::vector<Link> links;      ///< a wrapped dimension of 2 has no second pair of links
+  Hardware hardware;
+
+  std::int32_t chip_count() const;
+  std::int32_t chip_of(DeviceId device) const { return device / cores_per_chip; }
+  /// Throws InvalidRequest where there is no such device.
+  DeviceId device_at(const std::vector<int>& coordinates, int core) const;
+
+  /// Directed links from one device to another: dimension-ordered (x first), the shorter way round where a dimension wraps (ties
+  /// go up), one hop a link. Empty for a device to itself.
+  std::vector<LinkId> route(DeviceId from, DeviceId to) const;
+};
+
+/// "v5e:4x4" or the path of a descriptor file (JSON: a whole slice, or "base" and the numbers it overrides; docs/ has the
+/// format). Throws InvalidRequest naming what is known and allowed, ParseError for a bad file.
+Slice make_slice(const std::string& name_or_path);
+
+/// A slice from the text of a descriptor.
+Slice read_descriptor(const std::string& json);
+
+/// The slice as descriptor text; read_descriptor(to_json(s)) == s in every number.
+std::string to_json(const Slice& slice);
+
+/// Every permutation of devices that maps links to links: mirrors, exchanges of equal dimensions, rotations of wrapped dimensions.
+/// result[k][d] is where automorphism k takes device d; the identity is first.
+std::vector<std::vector<DeviceId>> automorphisms(const Slice& slice);
+
+}  // namespace aoizora::topology

@@ -1,0 +1,19 @@
+# Boost.JSON and Boost.Test, header only. The headers come from the system (1.75 or later) or from the Python
+# package boost-headers, which the Makefile and pip put beside the build.
+find_path(AOIZORA_BOOST_INCLUDE boost/json/src.hpp)
+if(NOT AOIZORA_BOOST_INCLUDE)
+  find_package(Python3 COMPONENTS Interpreter QUIET)
+  if(Python3_Interpreter_FOUND)
+    execute_process(
+      COMMAND ${Python3_EXECUTABLE} -c "import boost_headers, pathlib; print(pathlib.Path(boost_headers.__file__).parent / 'include')"
+      OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(found)
+      set(AOIZORA_BOOST_INCLUDE ${found} CACHE PATH "Folder that holds boost/json/src.hpp" FORCE)
+    endif()
+  endif()
+endif()
+if(NOT AOIZORA_BOOST_INCLUDE)
+  message(FATAL_ERROR "Boost headers (1.75 or later) are missing: apt-get install libboost-dev, or pip install boost-headers")
+endif()
+add_library(aoizora_boost INTERFACE)
+target_include_directories(aoizora_boost SYSTEM INTERFACE ${AOIZORA_BOOST_INCLUDE})
