@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,8 @@ struct Workload {
   std::vector<Attention> attentions;
   std::int64_t layers = 1;  ///< repeats of the block; 1 where nothing repeats
   std::int64_t tokens = 0;  ///< length of the video sequence
+  /// Axis rules people deploy today (logical axis -> mesh axes, absent mesh axes skipped): the planner prices them beside the plan.
+  std::map<std::string, std::vector<std::string>> stock_rules;
   double block_flops = 0;   ///< multiply-adds x 2 of one block over the whole batch, attention included, nothing padded
   double total_flops = 0;   ///< the same for one denoising step: entry, all blocks, exit
 
