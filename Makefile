@@ -1,0 +1,73 @@
+# The daily commands; `make help` lists them. Everything is built into .venv and build/.
+.SHELLFLAGS := -eu -c
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build
+JOBS ?= $(shell nproc)
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+SOURCES := $(shell find CMakeLists.txt pyproject.toml cmake aoizora python/bindings python/aoizora -type f \
+  -not -name '*.pyc' -not -name _core.pyi)
+CPP_FILES = $(shell find aoizora python/bindings fuzz examples cmake -name '*.cpp' -o -name '*.h')
+
+EXAMPLE := --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4
+
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: help plan setup test test-all cpp-tests lint tidy format clean
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+plan: setup ## set up, then plan the example (Wan 2.1 14B, 480x832, 21 frames, v5e:4x4) into plan.json
+	$(BIN)/aoizora plan $(EXAMPLE) --out plan.json
+	@printf '\nThe plan is in plan.json. To plan something else:\n  %s\n' \
+	  "$(BIN)/aoizora plan --model wan2.1-14b --size 720x1280 --frames 81 --slice v5e:2x4 --out plan.json"
+	@printf '  %s\n' "$(BIN)/aoizora explain plan.json" "$(BIN)/aoizora --help"
+
+setup: $(VENV)/installed ## build the package into .venv
+
+$(VENV)/ready: tools/prerequisites.sh pyproject.toml
+	@python=$$(tools/prerequisites.sh) && echo "Setting up $(VENV) with $$($$python --version)" && $$python -m venv $(VENV)
+	@$(BIN)/python tools/requirements.py build > $(VENV)/requirements.txt
+	$(PIP) install -r $(VENV)/requirements.txt
+	@touch $@
+
+# pip builds in build/, and so do the C++ tests: nothing is compiled twice. mypy reads the stub beside the sources.
+$(VENV)/installed: $(VENV)/ready $(SOURCES)
+	$(PIP) install --no-build-isolation -C build-dir=$(BUILD) .
+	@cp $(BUILD)/python/bindings/_core.pyi python/aoizora/
+	@touch $@
+
+$(VENV)/tools: $(VENV)/ready
+	@$(BIN)/python tools/requirements.py test lint > $(VENV)/requirements.txt
+	$(PIP) install -r $(VENV)/requirements.txt
+	@touch $@
+
+cpp-tests: $(VENV)/installed
+	@PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B $(BUILD) -DAOIZORA_BUILD_TESTS=ON > /dev/null
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)
+	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+test: cpp-tests $(VENV)/tools ## C++ and Python tests, but for the slow ones (under ten minutes on two cores)
+	$(BIN)/pytest -m "not slow"
+
+test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU compiler too
+	$(BIN)/pytest
+
+lint: $(VENV)/installed $(VENV)/tools ## formatting, ruff, mypy, and the includes against the walk
+	tools/check_walk.py
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/tools ## format C++ and Python in place
+	$(BIN)/clang-format -i $(CPP_FILES)
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv, build/ and what the tools left
+	rm -rf python/aoizora/_core.pyi $(VENV) $(BUILD) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,13 @@
+# find_package(aoizora) from another project: the library, the headers of all rooms, the package files.
+# Boost is in the library already: nothing of it reaches a header.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS aoizora EXPORT aoizoraTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY aoizora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT aoizoraTargets NAMESPACE aoizora:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aoizora)
+configure_package_config_file(cmake/aoizoraConfig.cmake.in aoizoraConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aoizora NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may change an interface.
+write_basic_package_version_file(aoizoraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/aoizoraConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/aoizoraConfigVersion.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aoizora)

@@ -1,0 +1,5 @@
+"""AoiZora plans how a video diffusion transformer is sharded over a TPU slice and where each logical rank sits on it."""
+
+from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
+
+__all__ = ["CompilerFailed", "Error", "Infeasible", "Interrupted", "InvalidRequest", "ParseError"]
