@@ -21,6 +21,9 @@ struct WanConfig {
 /// The published sizes of "wan2.1-14b" and "wan2.1-1.3b".
 WanConfig wan_config(const std::string& model);
 
+/// The config as JSON text with the keys above; missing keys take the 14B model's size, unknown ones are refused.
+WanConfig read_wan_config(const std::string& json);
+
 /// The table of a Wan transformer on latents of [batch, in_channels, latent_frames, latent_height, latent_width].
 /// Weights carry the public checkpoint's names (transposed to [in, out] for matrices), in a fixed order; the model's
 /// JAX code builds its parameters from this table, so there is one list. Throws InvalidRequest where the patch does not

@@ -1,0 +1,314 @@
+#include <boost/json.hpp>
+#include <cmath>
+#include <set>
+#include <string_view>
+
+#include "aoizora/errors.h"
+#include "aoizora/workload/wan.h"
+#include "aoizora/workload/workload.h"
+
+namespace aoizora::workload {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
+
+[[noreturn]] void invalid(const std::string& where, const std::string& what) { throw InvalidRequest(where + ": " + what); }
+
+json::value parse(std::string_view text) {
+  if (text.size() > kMaxBytes) throw InvalidRequest("the JSON text has more than 64 MiB");
+  json::stream_parser parser;
+  boost::system::error_code error;
+  const std::size_t read = parser.write_some(text, error);
+  if (!error && read < text.size()) error = json::error::extra_data;
+  if (!error) parser.finish(error);
+  if (error) {
+    std::int64_t line = 1, column = 1;
+    for (const char c : text.substr(0, read)) {
+      column = c == '\n' ? 1 : column + 1;
+      line += c == '\n' ? 1 : 0;
+    }
+    throw ParseError("not JSON: " + error.message(), line, column);
+  }
+  return parser.release();
+}
+
+// An object of which every key must be asked for: what nobody asked for is refused by done().
+class Fields {
+ public:
+  Fields(const json::value& value, std::string where) : where_(std::move(where)) {
+    if (!value.is_object()) invalid(where_, "expected an object");
+    object_ = &value.get_object();
+  }
+  const json::value* find(std::string_view key) {
+    asked_.insert(std::string(key));
+    return object_->if_contains(key);
+  }
+  const json::value& get(std::string_view key) {
+    const json::value* value = find(key);
+    if (value == nullptr) invalid(where_, "\"" + std::string(key) + "\" is missing");
+    return *value;
+  }
+  std::string path(std::string_view key) const { return where_ + "." + std::string(key); }
+  void done() const {
+    for (const auto& member : *object_) {
+      if (asked_.count(std::string(member.key())) > 0) continue;
+      std::string allowed;
+      for (const std::string& key : asked_) allowed += (allowed.empty() ? "" : ", ") + key;
+      invalid(where_, "unknown key \"" + std::string(member.key()) + "\"; allowed: " + allowed);
+    }
+  }
+
+ private:
+  const json::object* object_ = nullptr;
+  std::string where_;
+  std::set<std::string> asked_;
+};
+
+std::int64_t integer(const json::value& value, const std::string& where, std::int64_t least) {
+  if (!value.is_int64()) invalid(where, "expected an integer below 2^63");
+  if (value.get_int64() < least) invalid(where, std::to_string(value.get_int64()) + " is below " + std::to_string(least));
+  return value.get_int64();
+}
+
+double number(const json::value& value, const std::string& where) {
+  if (!value.is_number()) invalid(where, "expected a number");
+  const double result = value.to_number<double>();
+  if (!std::isfinite(result) || result < 0) invalid(where, "expected a finite number, 0 or more");
+  return result;
+}
+
+std::string text(const json::value& value, const std::string& where) {
+  if (!value.is_string()) invalid(where, "expected a string");
+  return std::string(value.get_string());
+}
+
+bool boolean(const json::value& value, const std::string& where) {
+  if (!value.is_bool()) invalid(where, "expected true or false");
+  return value.get_bool();
+}
+
+DType dtype(const json::value& value, const std::string& where) {
+  const DType result = dtype_from_name(text(value, where));
+  if (bits(result) == 0) invalid(where, "unknown element type \"" + text(value, where) + "\"; for example bf16");
+  return result;
+}
+
+// Every element of an array through read(element, path).
+template <typename T, typename Read>
+std::vector<T> list(const json::value& value, const std::string& where, Read read) {
+  if (!value.is_array()) invalid(where, "expected a list");
+  std::vector<T> result;
+  result.reserve(value.get_array().size());
+  for (const json::value& element : value.get_array()) {
+    result.push_back(read(element, where + "[" + std::to_string(result.size()) + "]"));
+  }
+  return result;
+}
+
+constexpr std::string_view kind_names[] = {"weight", "batch", "sequence", "whole"};
+
+AxisKind axis_kind(const json::value& value, const std::string& where) {
+  const std::string given = text(value, where);
+  for (std::size_t i = 0; i < std::size(kind_names); ++i) {
+    if (given == kind_names[i]) return static_cast<AxisKind>(i);
+  }
+  invalid(where, "unknown kind \"" + given + "\"; allowed: weight, batch, sequence, whole");
+}
+
+Axis read_axis(const json::value& value, const std::string& where) {
+  Fields fields(value, where);
+  Axis axis{text(fields.get("name"), fields.path("name")), integer(fields.get("size"), fields.path("size"), 1),
+            axis_kind(fields.get("kind"), fields.path("kind"))};
+  fields.done();
+  if (axis.name.empty()) invalid(where, "an axis needs a name");
+  return axis;
+}
+
+Dim read_dim(const json::value& value, const std::string& where) {
+  Fields fields(value, where);
+  Dim dim{integer(fields.get("size"), fields.path("size"), 1), text(fields.get("axis"), fields.path("axis"))};
+  fields.done();
+  return dim;
+}
+
+Tensor read_tensor(const json::value& value, const std::string& where) {
+  Fields fields(value, where);
+  Tensor tensor;
+  tensor.name = text(fields.get("name"), fields.path("name"));
+  tensor.dtype = dtype(fields.get("dtype"), fields.path("dtype"));
+  tensor.dims = list<Dim>(fields.get("dims"), fields.path("dims"), read_dim);
+  tensor.repeat = integer(fields.get("repeat"), fields.path("repeat"), 1);
+  fields.done();
+  return tensor;
+}
+
+Attention read_attention(const json::value& value, const std::string& where) {
+  Fields fields(value, where);
+  const auto size = [&](const char* key) { return integer(fields.get(key), fields.path(key), 1); };
+  Attention attention;
+  attention.name = text(fields.get("name"), fields.path("name"));
+  attention.batch = size("batch");
+  attention.heads = size("heads");
+  attention.head_dim = size("head_dim");
+  attention.queries = size("queries");
+  attention.keys = size("keys");
+  attention.query_axis = text(fields.get("query_axis"), fields.path("query_axis"));
+  attention.key_axis = text(fields.get("key_axis"), fields.path("key_axis"));
+  fields.done();
+  return attention;
+}
+
+void check_axis(const Workload& workload, const std::string& axis, const std::string& where) {
+  if (!axis.empty() && workload.find_axis(axis) == nullptr) invalid(where, "names the axis \"" + axis + "\", which is not in axes");
+}
+
+void check_tensors(const Workload& workload, const std::vector<Tensor>& tensors, const std::string& where) {
+  std::set<std::string> names;
+  for (const Tensor& tensor : tensors) {
+    const std::string path = where + " \"" + tensor.name + "\"";
+    if (!names.insert(tensor.name).second) invalid(path, "is there twice");
+    std::int64_t bytes = 8;  // no element is wider
+    bool fits = !__builtin_mul_overflow(bytes, tensor.repeat, &bytes);
+    for (const Dim& dim : tensor.dims) {
+      fits = fits && !__builtin_mul_overflow(bytes, dim.size, &bytes);
+      check_axis(workload, dim.axis, path);
+      const Axis* axis = workload.find_axis(dim.axis);
+      if (axis != nullptr && dim.size % axis->size != 0) {
+        invalid(path, "a dimension of " + std::to_string(dim.size) + " is no multiple of its axis \"" + dim.axis + "\" of " +
+                          std::to_string(axis->size));
+      }
+    }
+    if (!fits) invalid(path, "is larger than 2^63 bytes");
+  }
+}
+
+void check(const Workload& workload) {
+  std::set<std::string> names;
+  for (const Axis& axis : workload.axes) {
+    if (!names.insert(axis.name).second) invalid("workload.axes", "\"" + axis.name + "\" is there twice");
+  }
+  check_tensors(workload, workload.weights, "weight");
+  check_tensors(workload, workload.activations, "activation");
+  for (const Attention& attention : workload.attentions) {
+    check_axis(workload, attention.query_axis, "attention \"" + attention.name + "\"");
+    check_axis(workload, attention.key_axis, "attention \"" + attention.name + "\"");
+  }
+  for (const auto& [axis, mesh_axes] : workload.stock_rules) check_axis(workload, axis, "stock_rules");
+}
+
+template <typename T, typename Write>
+json::array array_of(const std::vector<T>& items, Write write) {
+  json::array result;
+  for (const T& item : items) result.emplace_back(write(item));
+  return result;
+}
+
+json::value write_tensor(const Tensor& tensor) {
+  return json::object{{"name", tensor.name},
+                      {"dtype", name(tensor.dtype)},
+                      {"dims", array_of(tensor.dims, [](const Dim& d) { return json::object{{"size", d.size}, {"axis", d.axis}}; })},
+                      {"repeat", tensor.repeat}};
+}
+
+}  // namespace
+
+std::string to_json(const Workload& workload) {
+  json::object rules;
+  for (const auto& [axis, mesh_axes] : workload.stock_rules) rules[axis] = json::value_from(mesh_axes);
+  const json::object document{
+      {"name", workload.name},
+      {"axes", array_of(workload.axes,
+                        [](const Axis& a) {
+                          return json::object{{"name", a.name}, {"size", a.size}, {"kind", kind_names[static_cast<std::size_t>(a.kind)]}};
+                        })},
+      {"weights", array_of(workload.weights, write_tensor)},
+      {"activations", array_of(workload.activations, write_tensor)},
+      {"attentions", array_of(workload.attentions,
+                              [](const Attention& a) {
+                                return json::object{{"name", a.name},         {"batch", a.batch},           {"heads", a.heads},
+                                                    {"head_dim", a.head_dim}, {"queries", a.queries},       {"keys", a.keys},
+                                                    {"query_axis", a.query_axis}, {"key_axis", a.key_axis}};
+                              })},
+      {"layers", workload.layers},
+      {"tokens", workload.tokens},
+      {"stock_rules", std::move(rules)},
+      {"block_flops", workload.block_flops},
+      {"total_flops", workload.total_flops},
+  };
+  return json::serialize(document);
+}
+
+Workload read_workload(const std::string& source) {
+  const json::value document = parse(source);
+  Fields fields(document, "workload");
+  Workload result;
+  result.name = text(fields.get("name"), fields.path("name"));
+  result.axes = list<Axis>(fields.get("axes"), fields.path("axes"), read_axis);
+  result.weights = list<Tensor>(fields.get("weights"), fields.path("weights"), read_tensor);
+  result.activations = list<Tensor>(fields.get("activations"), fields.path("activations"), read_tensor);
+  result.attentions = list<Attention>(fields.get("attentions"), fields.path("attentions"), read_attention);
+  result.layers = integer(fields.get("layers"), fields.path("layers"), 1);
+  result.tokens = integer(fields.get("tokens"), fields.path("tokens"), 0);
+  result.block_flops = number(fields.get("block_flops"), fields.path("block_flops"));
+  result.total_flops = number(fields.get("total_flops"), fields.path("total_flops"));
+  if (const json::value* rules = fields.find("stock_rules")) {
+    if (!rules->is_object()) invalid(fields.path("stock_rules"), "expected an object");
+    for (const auto& member : rules->get_object()) {
+      result.stock_rules[std::string(member.key())] = list<std::string>(member.value(), fields.path("stock_rules"), text);
+    }
+  }
+  fields.done();
+  check(result);
+  return result;
+}
+
+std::string to_json(const Request& request) {
+  const json::object document{
+      {"model", request.model},   {"height", request.height}, {"width", request.width}, {"frames", request.frames},
+      {"videos", request.videos}, {"cfg", request.cfg},       {"steps", request.steps}, {"dtype", name(request.dtype)},
+      {"reserved_hbm_bytes", request.reserved_hbm_bytes},
+  };
+  return json::serialize(document);
+}
+
+Request read_request(const std::string& source) {
+  const json::value document = parse(source);
+  Fields fields(document, "request");
+  Request result;
+  const auto size = [&](const char* key, std::int64_t least, std::int64_t& into) {
+    if (const json::value* value = fields.find(key)) into = integer(*value, fields.path(key), least);
+  };
+  if (const json::value* value = fields.find("model")) result.model = text(*value, fields.path("model"));
+  size("height", 1, result.height);
+  size("width", 1, result.width);
+  size("frames", 1, result.frames);
+  size("videos", 1, result.videos);
+  if (const json::value* value = fields.find("cfg")) result.cfg = boolean(*value, fields.path("cfg"));
+  size("steps", 1, result.steps);
+  if (const json::value* value = fields.find("dtype")) result.dtype = dtype(*value, fields.path("dtype"));
+  size("reserved_hbm_bytes", 0, result.reserved_hbm_bytes);
+  fields.done();
+  return result;
+}
+
+WanConfig read_wan_config(const std::string& source) {
+  const json::value document = parse(source);
+  Fields fields(document, "config");
+  WanConfig result;
+  const std::pair<const char*, std::int64_t*> sizes[] = {
+      {"num_attention_heads", &result.num_attention_heads}, {"attention_head_dim", &result.attention_head_dim},
+      {"ffn_dim", &result.ffn_dim},                         {"num_layers", &result.num_layers},
+      {"text_dim", &result.text_dim},                       {"text_length", &result.text_length},
+      {"freq_dim", &result.freq_dim},                       {"patch_t", &result.patch_t},
+      {"patch_h", &result.patch_h},                         {"patch_w", &result.patch_w},
+      {"in_channels", &result.in_channels},                 {"out_channels", &result.out_channels}};
+  for (const auto& [key, into] : sizes) {
+    if (const json::value* value = fields.find(key)) *into = integer(*value, fields.path(key), 1);
+  }
+  fields.done();
+  return result;
+}
+
+}  // namespace aoizora::workload

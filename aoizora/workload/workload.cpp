@@ -1,0 +1,118 @@
+#include "aoizora/workload/workload.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string_view>
+
+#include "aoizora/errors.h"
+#include "aoizora/workload/wan.h"
+
+namespace aoizora::workload {
+namespace {
+
+// Strides of Wan 2.1's video autoencoder: frames 1 + 4k become 1 + k latents, height and width shrink by 8.
+constexpr std::int64_t kFrameStride = 4;
+constexpr std::int64_t kPixelStride = 8;
+
+struct Model {
+  const char* name;
+  WanConfig config;
+};
+
+// Sizes of the public checkpoints Wan-AI/Wan2.1-T2V-{14B,1.3B}-Diffusers.
+const std::vector<Model>& models() {
+  static const std::vector<Model> known = [] {
+    WanConfig small;
+    small.num_attention_heads = 12;
+    small.ffn_dim = 8960;
+    small.num_layers = 30;
+    return std::vector<Model>{{"wan2.1-14b", WanConfig{}}, {"wan2.1-1.3b", small}};
+  }();
+  return known;
+}
+
+// Levenshtein's distance, in one row; names longer than any model's are cut, they are far from all of them anyway.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, 64);
+  b = b.substr(0, 64);
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string join(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+// The allowed values next to `value` among offset + k x step, k >= 0.
+std::string nearest(std::int64_t value, std::int64_t offset, std::int64_t step) {
+  const std::int64_t below = value <= offset ? offset : value - (value - offset) % step;
+  if (value <= offset || below > std::numeric_limits<std::int64_t>::max() - step) return std::to_string(below);
+  return std::to_string(below) + " or " + std::to_string(below + step);
+}
+
+void check_multiple(const std::string& what, std::int64_t value, std::int64_t step) {
+  if (value < step || value % step != 0) {
+    throw InvalidRequest(what + " is " + std::to_string(value) + "; it must be a positive multiple of " + std::to_string(step) +
+                         ": nearest " + nearest(value, step, step));
+  }
+}
+
+}  // namespace
+
+const Axis* Workload::find_axis(const std::string& axis) const {
+  const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& a) { return a.name == axis; });
+  return found == axes.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const Model& model : models()) names.emplace_back(model.name);
+  return names;
+}
+
+WanConfig wan_config(const std::string& model) {
+  const auto& known = models();
+  for (const Model& candidate : known) {
+    if (candidate.name == model) return candidate.config;
+  }
+  const auto closest = std::min_element(known.begin(), known.end(), [&](const Model& a, const Model& b) {
+    return edit_distance(model, a.name) < edit_distance(model, b.name);
+  });
+  throw InvalidRequest("unknown model \"" + model + "\"; did you mean \"" + closest->name + "\"? Known: " + join(model_names()));
+}
+
+Workload make_workload(const Request& request) {
+  const WanConfig config = wan_config(request.model);
+  check_multiple("height", request.height, kPixelStride * config.patch_h);
+  check_multiple("width", request.width, kPixelStride * config.patch_w);
+  if (request.frames < 1 || (request.frames - 1) % kFrameStride != 0) {
+    throw InvalidRequest("frames is " + std::to_string(request.frames) + "; it must be 4k + 1: nearest " +
+                         nearest(request.frames, 1, kFrameStride));
+  }
+  if (request.videos < 1 || request.videos > std::numeric_limits<std::int32_t>::max()) {
+    throw InvalidRequest("videos is " + std::to_string(request.videos) + "; it must be 1 or more");
+  }
+  if (request.steps < 1) throw InvalidRequest("steps is " + std::to_string(request.steps) + "; it must be 1 or more");
+  if (request.reserved_hbm_bytes < 0) {
+    throw InvalidRequest("reserved_hbm_bytes is " + std::to_string(request.reserved_hbm_bytes) + "; it must be 0 or more");
+  }
+  Workload result = wan_workload(config, request.batch(), (request.frames - 1) / kFrameStride + 1, request.height / kPixelStride,
+                                 request.width / kPixelStride, request.dtype);
+  result.name = request.model;
+  return result;
+}
+
+}  // namespace aoizora::workload
