@@ -41,6 +41,13 @@ struct Answer {
   double seconds = 0;  ///< in the worker
 };
 
+std::string_view name(Answer::Outcome outcome);
+/// Throws InvalidRequest for a name that is none.
+Answer::Outcome read_outcome(const std::string& text);
+
+/// The job as JSON: id, candidate, rung, priority, layers, own_process, placement (device ids by rank, or null).
+std::string to_json(const Job& job);
+
 /// The one interface between C++ and JAX. A queue: submit, take the next finished one, cancel.
 class Compiler {
  public:

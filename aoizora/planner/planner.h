@@ -48,6 +48,7 @@ struct Ranked {
   ranking::Rung rung = ranking::Rung::passes;
   prediction::Q1 q1;
   ranking::Q2 q2;
+  double passes_block_seconds = 0;  ///< one block under `placement` by the HLO passes alone: comparable for all
   double hbm_bytes = 0;  ///< a device at full depth, by the compiler's buffer assignment
   bool verified = false; ///< compiled to the end at full depth under its own placement
 };
@@ -78,6 +79,7 @@ struct Plan {
   std::vector<std::string> searched;    ///< attention kinds, windowed einsum, placements: what was looked at
   std::vector<std::string> versions;
   std::vector<std::string> lost;        ///< candidates lost to a crash or a limit; a plan with any is not cached
+  std::vector<std::string> refused;     ///< sharding-placement pairs the compiler would not finish; the next was taken
   double worst_placement_block_seconds = 0;  ///< of the winner's sharding
   std::int64_t placements = 0;               ///< distinct ones of the winner's sharding
   std::string half_rate_winner;  ///< the order at half the ICI rate: empty where the same plan wins, else what would

@@ -18,6 +18,10 @@ struct Q2Options {
 /// One collective in the breakdown.
 struct CollectiveCost {
   std::int32_t collective = -1;
+  topology::CollectiveKind kind{};
+  std::string name;              ///< the instruction that starts it, with its op_name where printed
+  double runs = 1;               ///< how often it runs in one block (loops inside the block multiply)
+  double bytes = 0;              ///< payload of one run, as one group holds it
   double seconds = 0;            ///< physical cost of one run
   double exposed_seconds = 0;    ///< what the core waited for it, one run
   double contention_seconds = 0; ///< seconds less what the slowest group would take alone

@@ -1,0 +1,121 @@
+#include "aoizora/planner/describe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace aoizora::planner {
+namespace {
+
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
+  return text;
+}
+
+std::string percent(double fraction) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", fraction * 100);
+  return text;
+}
+
+std::string parts(const ranking::Q2& q2) {
+  return milliseconds(q2.compute.total()) + " compute, " + milliseconds(q2.exposed_communication_seconds) +
+         " exposed communication";
+}
+
+/// The part in which `other` loses most against `best`.
+std::string main_difference(const ranking::Q2& best, const ranking::Q2& other) {
+  const std::pair<const char*, double> differences[] = {
+      {"communication that compute does not hide", other.exposed_communication_seconds - best.exposed_communication_seconds},
+      {"matrix products", other.compute.matmul_seconds - best.compute.matmul_seconds},
+      {"the attention kernel", other.compute.attention_seconds - best.compute.attention_seconds},
+      {"relayout copies", other.compute.relayout_seconds - best.compute.relayout_seconds},
+      {"other elementwise work", other.compute.other_seconds - best.compute.other_seconds},
+  };
+  const auto* most = std::max_element(std::begin(differences), std::end(differences),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return std::string("mostly ") + most->first + " (+" + milliseconds(most->second) + ")";
+}
+
+}  // namespace
+
+std::string describe(const candidates::Candidate& candidate) {
+  std::string text;
+  for (const auto& axis : candidate.mesh) {
+    if (axis.size > 1) text += (text.empty() ? "" : " x ") + axis.name + " " + std::to_string(axis.size);
+  }
+  if (text.empty()) text = "one device";
+  for (const auto& [axis, mesh_axes] : candidate.rules) {
+    if (mesh_axes.empty()) continue;
+    text += "; " + axis + " on ";
+    for (std::size_t i = 0; i < mesh_axes.size(); ++i) text += (i > 0 ? "," : "") + mesh_axes[i];
+  }
+  text += "; " + std::string(candidates::name(candidate.attention));
+  for (const auto& [option, value] : candidate.compiler_options) text += "; " + option + "=" + value;
+  return text;
+}
+
+candidates::Candidate stock_candidate(const workload::Workload& workload, std::int64_t data, std::int64_t context) {
+  candidates::Candidate candidate;
+  candidate.mesh = {{"data", data}, {"fsdp", 1}, {"context", context}, {"tensor", 1}};
+  const auto present = [&](const std::vector<std::string>& mesh_axes) {
+    std::vector<std::string> kept;
+    for (const auto& axis : mesh_axes) {
+      if (candidate.axis_size(axis) > 1) kept.push_back(axis);
+    }
+    return kept;
+  };
+  for (const auto& axis : workload.axes) {
+    std::vector<std::string> mesh_axes;
+    if (axis.kind == workload::AxisKind::batch) mesh_axes = present({"data", "fsdp"});
+    if (axis.kind == workload::AxisKind::sequence) mesh_axes = present({"context"});
+    const auto stock = workload.stock_rules.find(axis.name);
+    if (axis.kind == workload::AxisKind::weight && stock != workload.stock_rules.end()) mesh_axes = present(stock->second);
+    if (!mesh_axes.empty()) candidate.rules[axis.name] = mesh_axes;
+  }
+  return candidate;
+}
+
+std::vector<std::string> searched(const Settings& settings) {
+  std::vector<std::string> lines{"attention: flash with gathered keys and values"};
+  if (settings.ulysses) lines.back() += ", and Ulysses";
+  lines.push_back(settings.windowed_einsum ? "windowed einsum: the compiler's default, and off where the default uses it"
+                                           : "windowed einsum: the compiler's default");
+  lines.push_back("kernel blocks: 512 x 512");
+  lines.push_back("placements: all axis orders, less mirror images and equal contention signatures");
+  return lines;
+}
+
+std::string why(const Plan& plan) {
+  const ranking::Q2& best = plan.best.q2;
+  std::string text = "A block takes " + milliseconds(best.block_seconds) + ": " + parts(best) + ".";
+  if (plan.placements > 1 && best.block_seconds > 0) {
+    text += " Its worst of " + std::to_string(plan.placements) + " placements would take " +
+            percent(plan.worst_placement_block_seconds / best.block_seconds - 1) + " more.";
+  }
+  for (const Comparison& comparison : plan.comparisons) {
+    if (!comparison.ranked) {
+      text += " " + comparison.name + ": " + comparison.reason + ".";
+    } else if (comparison.ranked->q2.block_seconds > best.block_seconds) {
+      text += " " + comparison.name + " takes " + milliseconds(comparison.ranked->q2.block_seconds) + ", " +
+              main_difference(best, comparison.ranked->q2) + ".";
+    }
+  }
+  const auto same_rung = std::find_if(plan.runners_up.begin(), plan.runners_up.end(),
+                                      [&](const Ranked& r) { return r.rung == plan.best.rung; });
+  if (same_rung != plan.runners_up.end()) {
+    text += " The runner-up (" + describe(same_rung->candidate) + ") takes " + milliseconds(same_rung->q2.block_seconds);
+    text += same_rung->q2.block_seconds > best.block_seconds ? ", " + main_difference(best, same_rung->q2) + "." : ".";
+  }
+  return text;
+}
+
+std::string first_line(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \n\r\t");
+  if (begin == std::string_view::npos) return "no message";
+  text.remove_prefix(begin);
+  return std::string(text.substr(0, std::min<std::size_t>(text.find('\n'), 300)));
+}
+
+}  // namespace aoizora::planner

@@ -1,0 +1,254 @@
+#include <boost/json.hpp>
+#include <cmath>
+#include <utility>
+
+#include "aoizora/errors.h"
+#include "aoizora/planner/describe.h"
+#include "aoizora/planner/planner.h"
+
+namespace aoizora::planner {
+namespace {
+
+namespace json = boost::json;
+
+/// Reads one member of a settings object into its field and forgets it; what is left over is unknown.
+template <typename T>
+void take(json::object& object, const char* key, T& field) {
+  const auto* value = object.if_contains(key);
+  if (value == nullptr) return;
+  try {
+    if constexpr (std::is_same_v<T, bool>) {
+      field = value->as_bool();
+    } else if constexpr (std::is_integral_v<T>) {
+      field = value->to_number<T>();
+    } else {
+      field = value->to_number<T>();
+    }
+  } catch (const std::exception&) {
+    throw InvalidRequest("planner setting \"" + std::string(key) + "\" cannot be " + json::serialize(*value));
+  }
+  object.erase(key);
+}
+
+json::object compute_json(const ranking::ComputeSplit& c) {
+  return {{"matmul_seconds", c.matmul_seconds},     {"attention_seconds", c.attention_seconds},
+          {"padding_seconds", c.padding_seconds},   {"relayout_seconds", c.relayout_seconds},
+          {"other_seconds", c.other_seconds},       {"total_seconds", c.total()}};
+}
+
+json::array links_json(const std::vector<topology::LinkId>& links, const topology::Slice& slice) {
+  json::array array;
+  for (const auto id : links) {
+    const auto& link = slice.links.at(static_cast<std::size_t>(id));
+    array.push_back({link.from_chip, link.to_chip});
+  }
+  return array;
+}
+
+json::array collectives_json(const ranking::Q2& q2, const topology::Slice& slice) {
+  json::array array;
+  for (const auto& c : q2.collectives) {
+    array.push_back(json::object{{"kind", topology::name(c.kind)},
+                                 {"name", c.name},
+                                 {"runs", c.runs},
+                                 {"bytes", c.bytes},
+                                 {"seconds", c.seconds},
+                                 {"exposed_seconds", c.exposed_seconds},
+                                 {"contention_seconds", c.contention_seconds},
+                                 {"effective_bytes_per_second", c.effective_bytes_per_second},
+                                 {"links", links_json(c.links, slice)}});
+  }
+  return array;
+}
+
+json::object predicted_json(const Ranked& ranked, const Plan& plan) {
+  const ranking::Q2& q2 = ranked.q2;
+  return {{"rung", ranked.rung == ranking::Rung::code ? "code" : "passes"},
+          {"block_seconds", q2.block_seconds},
+          {"outside_seconds", q2.outside_seconds},
+          {"step_seconds", q2.step_seconds},
+          {"video_seconds", q2.step_seconds * static_cast<double>(plan.request.steps)},
+          {"block", json::object{{"compute", compute_json(q2.compute)},
+                                 {"exposed_communication_seconds", q2.exposed_communication_seconds},
+                                 {"contention_seconds", q2.contention_seconds},
+                                 {"collectives", collectives_json(q2, plan.slice)}}}};
+}
+
+json::object q1_json(const prediction::Q1& q1) {
+  json::object bytes;
+  for (const auto& [kind, value] : q1.block_bytes) bytes[topology::name(kind)] = value;
+  return {{"seconds", q1.seconds},
+          {"compute_seconds", q1.compute_seconds},
+          {"communication_seconds", q1.communication_seconds},
+          {"carried_all_reduce_seconds", q1.carried_all_reduce_seconds},
+          {"all_reduce_seconds", q1.all_reduce_seconds},
+          {"block_bytes", std::move(bytes)}};
+}
+
+/// JAX numbers the chips of a slice with x fastest, then y, ...; cores of a chip follow each other.
+std::int64_t jax_device_id(const topology::Slice& slice, const topology::Device& device) {
+  std::int64_t chip = 0;
+  for (std::size_t d = slice.dims.size(); d-- > 0;) chip = chip * slice.dims[d] + device.coordinates[d];
+  return chip * slice.cores_per_chip + device.core;
+}
+
+json::object placement_json(const placement::Placement& p, const topology::Slice& slice) {
+  json::array coordinates;
+  json::array cores;
+  json::array ids;
+  for (const auto id : p.devices) {
+    const auto& device = slice.devices.at(static_cast<std::size_t>(id));
+    coordinates.push_back(json::value_from(device.coordinates));
+    cores.push_back(device.core);
+    ids.push_back(jax_device_id(slice, device));
+  }
+  return {{"order", p.order}, {"coordinates", std::move(coordinates)}, {"cores", std::move(cores)}, {"device_ids", std::move(ids)}};
+}
+
+/// A PartitionSpec for each parameter: one list of mesh axes a dimension, the stacked layer dimension first where the block repeats.
+json::object parameters_json(const workload::Workload& workload, const candidates::Candidate& candidate) {
+  json::object parameters;
+  for (const auto& tensor : workload.weights) {
+    json::array spec;
+    if (tensor.repeat > 1) spec.push_back(json::array{});
+    for (const auto& dim : tensor.dims) {
+      const auto rule = candidate.rules.find(dim.axis);
+      spec.push_back(rule == candidate.rules.end() || dim.axis.empty() ? json::value(json::array{}) : json::value_from(rule->second));
+    }
+    parameters[tensor.name] = std::move(spec);
+  }
+  return parameters;
+}
+
+json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
+  json::object object{{"sharding", describe(ranked.candidate)},
+                      {"candidate", json::parse(candidates::to_json(ranked.candidate))},
+                      {"placement", placement_json(ranked.placement, plan.slice)},
+                      {"predicted", predicted_json(ranked, plan)},
+                      {"passes_block_seconds", ranked.passes_block_seconds},
+                      {"stage_1", q1_json(ranked.q1)},
+                      {"hbm_bytes", ranked.hbm_bytes},
+                      {"verified", ranked.verified}};
+  if (!whole) object["predicted"].as_object()["block"].as_object().erase("collectives");
+  return object;
+}
+
+json::array comparisons_json(const Plan& plan) {
+  json::array array;
+  for (const Comparison& c : plan.comparisons) {
+    json::object object{{"name", c.name}};
+    if (c.ranked) {
+      object["block_seconds"] = c.ranked->q2.block_seconds;
+      object["step_seconds"] = c.ranked->q2.step_seconds;
+      object["hbm_bytes"] = c.ranked->hbm_bytes;
+      object["gain_seconds_per_block"] = c.ranked->q2.block_seconds - plan.best.q2.block_seconds;
+      object["gain_percent"] = (c.ranked->q2.step_seconds / plan.best.q2.step_seconds - 1) * 100;
+    } else {
+      object["reason"] = c.reason;
+    }
+    array.push_back(std::move(object));
+  }
+  return array;
+}
+
+}  // namespace
+
+std::string to_json(const Settings& s) {
+  return json::serialize(json::object{{"survivor_fraction", s.survivor_fraction},
+                                      {"survivor_floor", s.survivor_floor},
+                                      {"finalists", s.finalists},
+                                      {"verify", s.verify},
+                                      {"runners_up", s.runners_up},
+                                      {"proxy_layers", s.proxy_layers},
+                                      {"minimum_weight_sharding", s.minimum_weight_sharding},
+                                      {"ulysses", s.ulysses},
+                                      {"windowed_einsum", s.windowed_einsum}});
+}
+
+Settings read_settings(const std::string& text) {
+  boost::system::error_code error;
+  json::value value = json::parse(text, error);
+  if (error || !value.is_object()) throw ParseError("planner settings are not a JSON object", 1, 1);
+  json::object& object = value.as_object();
+  Settings s;
+  take(object, "survivor_fraction", s.survivor_fraction);
+  take(object, "survivor_floor", s.survivor_floor);
+  take(object, "finalists", s.finalists);
+  take(object, "verify", s.verify);
+  take(object, "runners_up", s.runners_up);
+  take(object, "proxy_layers", s.proxy_layers);
+  take(object, "minimum_weight_sharding", s.minimum_weight_sharding);
+  take(object, "ulysses", s.ulysses);
+  take(object, "windowed_einsum", s.windowed_einsum);
+  if (!object.empty()) {
+    throw InvalidRequest("unknown planner setting \"" + std::string(object.begin()->key()) + "\"; known are " + to_json(Settings{}));
+  }
+  const auto at_least = [](const char* what, std::int64_t given, std::int64_t least) {
+    if (given < least) {
+      throw InvalidRequest(std::string(what) + " is " + std::to_string(given) + "; it must be at least " + std::to_string(least));
+    }
+  };
+  if (!(s.survivor_fraction > 0 && s.survivor_fraction <= 1)) {
+    throw InvalidRequest("survivor_fraction is " + std::to_string(s.survivor_fraction) + "; it must be above 0 and at most 1");
+  }
+  at_least("survivor_floor", s.survivor_floor, 1);
+  at_least("finalists", s.finalists, 1);
+  at_least("verify", s.verify, 1);
+  at_least("runners_up", s.runners_up, 0);
+  at_least("proxy_layers", s.proxy_layers, 3);
+  at_least("minimum_weight_sharding", s.minimum_weight_sharding, 0);
+  if (s.verify > s.finalists) s.finalists = s.verify;
+  return s;
+}
+
+std::string to_json(const Plan& plan) {
+  json::array axis_names;
+  json::array axis_sizes;
+  for (const auto& axis : plan.best.candidate.mesh) {
+    axis_names.push_back(json::value(axis.name));
+    axis_sizes.push_back(axis.size);
+  }
+  json::array rules;
+  for (const auto& [axis, mesh_axes] : plan.best.candidate.rules) {
+    rules.push_back(json::array{json::value(axis), json::value_from(mesh_axes)});
+  }
+  json::array counts;
+  for (const StageCount& c : plan.counts) counts.push_back({{"name", c.name}, {"count", c.count}, {"seconds", c.seconds}});
+  json::array runners_up;
+  for (const Ranked& r : plan.runners_up) runners_up.push_back(ranked_json(r, plan, false));
+
+  json::object object{
+      {"format", "aoizora plan"},
+      {"version", 1},
+      {"request", json::parse(workload::to_json(plan.request))},
+      {"slice", json::parse(topology::to_json(plan.slice))},
+      {"settings", json::parse(to_json(plan.settings))},
+      {"layers", plan.workload.layers},
+      {"tokens", plan.workload.tokens},
+      {"mesh", json::object{{"axis_names", std::move(axis_names)}, {"axis_sizes", std::move(axis_sizes)}}},
+      {"axis_rules", std::move(rules)},
+      {"attention", candidates::name(plan.best.candidate.attention)},
+      {"kernel_blocks", json::object{{"queries", plan.best.candidate.blocks.queries}, {"keys", plan.best.candidate.blocks.keys}}},
+      {"compiler_options", json::value_from(plan.best.candidate.compiler_options)},
+      {"parameters", parameters_json(plan.workload, plan.best.candidate)},
+      {"best", ranked_json(plan.best, plan, true)},
+      {"hbm", json::object{{"bytes", plan.best.hbm_bytes},
+                           {"limit_bytes", plan.slice.hardware.hbm_bytes.value},
+                           {"reserved_bytes", plan.request.reserved_hbm_bytes},
+                           {"source", "the compiler's buffer assignment at full depth"}}},
+      {"placements", json::object{{"distinct", plan.placements},
+                                  {"best_block_seconds", plan.best.q2.block_seconds},
+                                  {"worst_block_seconds", plan.worst_placement_block_seconds}}},
+      {"comparisons", comparisons_json(plan)},
+      {"why", plan.why},
+      {"half_rate_winner", plan.half_rate_winner},
+      {"searched", json::value_from(plan.searched)},
+      {"counts", std::move(counts)},
+      {"runners_up", std::move(runners_up)},
+      {"versions", json::value_from(plan.versions)},
+      {"lost", json::value_from(plan.lost)},
+      {"refused", json::value_from(plan.refused)}};
+  return json::serialize(object);
+}
+
+}  // namespace aoizora::planner

@@ -1,0 +1,604 @@
+#include "aoizora/planner/planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "aoizora/ir/memory_report.h"
+#include "aoizora/ir/readers.h"
+#include "aoizora/planner/describe.h"
+
+namespace aoizora::planner {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// XLA:TPU keeps an einsum whole when its operand is smaller than this threshold, so a huge one turns windowed einsum off.
+const std::pair<const std::string, std::string> windowed_einsum_off{"xla_jf_spmd_threshold_for_windowed_einsum_mib", "1000000"};
+
+/// A sharding that the HLO passes compiled, with the price of every placement.
+struct Compiled {
+  candidates::Candidate candidate;
+  std::string signature;
+  prediction::Q1 q1;
+  ranking::CompiledProgram program;
+  double hbm_bytes = 0;
+  std::vector<placement::Placement> placements;
+  std::vector<double> block_seconds;  ///< by placement
+  std::size_t best = 0;               ///< placement of the least block time; the first of equals
+};
+
+std::size_t least(const std::vector<double>& values) {
+  return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin());
+}
+
+/// Mesh axes along which some collective runs, and those along which permutes do: what a contention signature must look at.
+placement::PlacementOptions axes_in_use(const std::vector<candidates::MeshAxis>& mesh, const ranking::CompiledProgram& program) {
+  std::set<std::string> active;
+  std::set<std::string> ordered;
+  const auto note = [&](std::int32_t a, std::int32_t b, std::set<std::string>& into) {
+    for (std::size_t i = mesh.size(); i-- > 0;) {
+      const auto size = static_cast<std::int32_t>(mesh[i].size);
+      if (a % size != b % size) into.insert(mesh[i].name);
+      a /= size;
+      b /= size;
+    }
+  };
+  for (const ir::Collective& collective : program.collectives) {
+    for (const auto& group : collective.groups) {
+      for (const std::int32_t member : group) note(group.front(), member, active);
+    }
+    for (const auto& [source, target] : collective.pairs) {
+      note(source, target, active);
+      note(source, target, ordered);
+    }
+  }
+  placement::PlacementOptions options;
+  options.active_axes.assign(active.begin(), active.end());
+  options.ordered_axes.assign(ordered.begin(), ordered.end());
+  return options;
+}
+
+bool has_permutes(const ranking::CompiledProgram& program) {
+  return std::any_of(program.collectives.begin(), program.collectives.end(),
+                     [](const ir::Collective& c) { return c.kind == topology::CollectiveKind::permute; });
+}
+
+std::string gibibytes(double bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
+  return text;
+}
+
+/// The whole of Algorithm 1 for one request; each stage a member, in order.
+class Search {
+ public:
+  Search(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
+         const std::function<bool(const Progress&)>& progress)
+      : slice_(slice), settings_(settings), compiler_(compiler), progress_(progress) {
+    plan_.request = request;
+    plan_.slice = slice;
+    plan_.settings = settings;
+    plan_.workload = workload::make_workload(request);
+    budget_bytes_ = slice.hardware.hbm_bytes.value - static_cast<double>(request.reserved_hbm_bytes);
+  }
+
+  Plan run() {
+    const auto shardings = enumerate();
+    const auto order = stage_1(shardings);
+    stage_2(order);
+    compile_finalists();
+    choose();
+    plan_.versions = compiler_.versions();
+    return std::move(plan_);
+  }
+
+ private:
+  struct Scored {
+    candidates::Candidate candidate;
+    std::string signature;
+    prediction::Q1 q1;
+    bool alive = false;
+  };
+
+  const workload::Workload& workload() const { return plan_.workload; }
+
+  std::vector<candidates::Candidate> enumerate() {
+    const auto start = Clock::now();
+    candidates::EnumerationOptions options;
+    options.hbm_budget_bytes = static_cast<std::int64_t>(budget_bytes_);
+    options.minimum_weight_sharding = settings_.minimum_weight_sharding;
+    options.ulysses = settings_.ulysses;
+    auto found = candidates::enumerate(workload(), slice_, options);
+    count("assignments of weight axes to mesh axes", found.assignments, 0);
+    count("legal shardings", found.legal, 0);
+    count("distinct shardings", found.distinct, 0);
+    count("sharded enough", found.sharded_enough, 0);
+    count("fitting in HBM by the estimate", found.fitting, 0);
+    count("with attention kinds", found.with_attention, seconds_since(start));
+    return std::move(found.candidates);
+  }
+
+  /// Lower, propagate, Q1 (paper 4.3). Returns the candidates in order of Q1, ties by signature.
+  std::vector<Scored> stage_1(const std::vector<candidates::Candidate>& shardings) {
+    const auto start = Clock::now();
+    std::vector<Scored> scored;
+    std::vector<Job> jobs;
+    for (const auto& candidate : shardings) {
+      scored.push_back({candidate, candidates::canonical_signature(workload(), candidate), {}, false});
+      Job job;
+      job.candidate = candidate;
+      job.rung = CompilerRung::propagate;
+      job.layers = settings_.proxy_layers;
+      job.priority = static_cast<double>(jobs.size());
+      jobs.push_back(std::move(job));
+    }
+    double best = std::numeric_limits<double>::infinity();
+    ask("stage 1: propagate", jobs, [&](std::size_t i, Answer& answer) {
+      if (!usable(scored[i].candidate, answer)) return;
+      const ir::Program program = ir::read_stablehlo(std::move(answer.text));
+      const auto graph = prediction::build_prediction_graph(program, workload(), scored[i].candidate, slice_.hardware);
+      scored[i].q1 = prediction::score(graph, slice_.hardware, workload().layers);
+      scored[i].alive = true;
+      if (scored[i].q1.seconds < best) {
+        best = scored[i].q1.seconds;
+        best_line_ = describe(scored[i].candidate);
+      }
+    });
+    std::erase_if(scored, [](const Scored& s) { return !s.alive; });
+    if (scored.empty()) {
+      throw CompilerFailed("the compiler lowered none of the " + std::to_string(shardings.size()) +
+                           " shardings; the first failure: " + first_failure_);
+    }
+    std::sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) {
+      return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
+    });
+    count("scored before compile", static_cast<std::int64_t>(scored.size()), seconds_since(start));
+    return scored;
+  }
+
+  /// HLO passes for the survivors, all placements priced (paper 4.4). Survivors that do not fit are replaced by the next in line.
+  void stage_2(const std::vector<Scored>& order) {
+    const auto start = Clock::now();
+    const auto wanted = static_cast<std::size_t>(std::clamp<double>(
+        std::ceil(settings_.survivor_fraction * static_cast<double>(order.size())),
+        static_cast<double>(std::min<std::int64_t>(settings_.survivor_floor, static_cast<std::int64_t>(order.size()))),
+        static_cast<double>(order.size())));
+    std::size_t taken = 0;
+    std::int64_t survivors = 0;
+    add_comparisons();
+    while (taken < order.size() && (taken == 0 || compiled_.empty())) {
+      const std::size_t end = std::min(order.size(), taken + wanted);
+      std::vector<Scored> batch(order.begin() + static_cast<std::ptrdiff_t>(taken), order.begin() + static_cast<std::ptrdiff_t>(end));
+      survivors += static_cast<std::int64_t>(batch.size());
+      compile_passes(batch);
+      taken = end;
+    }
+    count("survivors", survivors, 0);
+    std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
+      return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
+    });
+    std::int64_t pairs = 0;
+    for (const Compiled& c : compiled_) pairs += static_cast<std::int64_t>(c.placements.size());
+    count("compiled and fitting", static_cast<std::int64_t>(compiled_.size()), 0);
+    count("sharding-placement pairs priced", pairs, seconds_since(start));
+    if (compiled_.empty()) {
+      std::string message = "no sharding of " + workload().name + " fits in the HBM of " + slice_.name + " (" +
+                            gibibytes(budget_bytes_) + " a device)";
+      if (std::isfinite(least_needed_bytes_)) {
+        message += "; the compiler needs at least " + gibibytes(least_needed_bytes_) + ", " +
+                   gibibytes(least_needed_bytes_ - budget_bytes_) + " too much";
+      } else if (!first_failure_.empty()) {
+        throw CompilerFailed("the compiler refused every survivor; the first failure: " + first_failure_);
+      }
+      throw Infeasible(message + ". A larger slice, fewer frames or a smaller size would help" +
+                       (plan_.request.reserved_hbm_bytes > 0 ? ", or reserving less HBM" : "") + ".");
+    }
+  }
+
+  void compile_passes(const std::vector<Scored>& batch) {
+    std::vector<Scored> variants;
+    compile_passes_once("stage 2: HLO passes", batch, settings_.windowed_einsum ? &variants : nullptr);
+    std::sort(variants.begin(), variants.end(), [](const Scored& a, const Scored& b) {
+      return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
+    });
+    if (!variants.empty()) compile_passes_once("stage 2: windowed einsum off", variants, nullptr);
+  }
+
+  /// `windowed_off` receives the candidates whose program has permutes: only those can change with windowed einsum off.
+  void compile_passes_once(const std::string& stage, const std::vector<Scored>& batch, std::vector<Scored>* windowed_off) {
+    std::vector<Job> jobs;
+    for (const Scored& scored : batch) {
+      Job job;
+      job.candidate = scored.candidate;
+      job.rung = CompilerRung::passes;
+      job.layers = settings_.proxy_layers;
+      job.priority = static_cast<double>(jobs.size());
+      jobs.push_back(std::move(job));
+    }
+    double best = compiled_.empty() ? std::numeric_limits<double>::infinity() : 0;
+    for (const Compiled& c : compiled_) best = std::max(best, c.block_seconds[c.best]);
+    ask(stage, jobs, [&](std::size_t i, Answer& answer) {
+      const Scored& scored = batch[i];
+      if (!usable(scored.candidate, answer)) return;
+      Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, 0, {}, {}, 0};
+      const double report_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
+      compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), scored.candidate, slice_.hardware,
+                                          ranking::Rung::passes);
+      if (windowed_off != nullptr && has_permutes(compiled.program)) {
+        Scored off = scored;
+        off.candidate.compiler_options.insert(windowed_einsum_off);
+        off.signature = candidates::canonical_signature(workload(), off.candidate);
+        windowed_off->push_back(std::move(off));
+      }
+      compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, static_cast<std::int64_t>(report_bytes), workload().layers);
+      if (compiled.hbm_bytes > budget_bytes_) {
+        least_needed_bytes_ = std::min(least_needed_bytes_, compiled.hbm_bytes);
+        return;
+      }
+      price(compiled);
+      if (compiled.block_seconds[compiled.best] < best) {
+        best = compiled.block_seconds[compiled.best];
+        best_line_ = describe(compiled.candidate);
+      }
+      compiled_.push_back(std::move(compiled));
+    });
+  }
+
+  /// Q2 of every distinct placement.
+  void price(Compiled& compiled) const {
+    auto distinct = placement::distinct_axis_orders(compiled.candidate.mesh, slice_, axes_in_use(compiled.candidate.mesh, compiled.program));
+    compiled.placements = std::move(distinct.placements);
+    compiled.block_seconds.clear();
+    for (const auto& p : compiled.placements) {
+      compiled.block_seconds.push_back(ranking::score(compiled.program, p, slice_, workload().layers).block_seconds);
+    }
+    compiled.best = least(compiled.block_seconds);
+  }
+
+  /// What people deploy today (design.md): all chips on context, and data 2 with context the rest, in jax mesh_utils' order.
+  void add_comparisons() {
+    const auto devices = static_cast<std::int64_t>(slice_.devices.size());
+    std::vector<std::int64_t> data_sizes{1};
+    if (plan_.request.batch() % 2 == 0 && devices % 2 == 0 && devices > 2) data_sizes.push_back(2);
+    for (const std::int64_t data : data_sizes) {
+      Stock stock;
+      stock.candidate = stock_candidate(workload(), data, devices / data);
+      stock.signature = candidates::canonical_signature(workload(), stock.candidate);
+      stock.comparison.name = data == 1 ? "stock deployment: context " + std::to_string(devices)
+                                        : "data 2 x context " + std::to_string(devices / 2);
+      stock.comparison.name += ", jax mesh_utils order";
+      try {
+        stock.placement = placement::mesh_utils_order(stock.candidate.mesh, slice_);
+      } catch (const Error& error) {
+        stock.comparison.reason = error.what();
+      }
+      stocks_.push_back(std::move(stock));
+    }
+  }
+
+  /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles, the compiler's own
+  /// word on HBM, and proof that the placement compiles. The stock deployments go along.
+  void compile_finalists() {
+    const auto start = Clock::now();
+    std::size_t next = 0;
+    std::set<std::string> done;
+    bool with_stock = true;
+    while (static_cast<std::int64_t>(finalists_.size()) < settings_.finalists && next < compiled_.size()) {
+      std::vector<Job> jobs;
+      std::vector<std::size_t> sources;
+      std::vector<std::size_t> stock_sources;
+      const auto missing = settings_.finalists - static_cast<std::int64_t>(finalists_.size());
+      for (std::int64_t k = 0; k < missing && next < compiled_.size(); ++k, ++next) {
+        jobs.push_back(code_job(compiled_[next].candidate, compiled_[next].placements[compiled_[next].best], jobs.size()));
+        sources.push_back(next);
+      }
+      for (std::size_t s = 0; with_stock && s < stocks_.size(); ++s) {
+        if (!stocks_[s].comparison.reason.empty()) continue;
+        jobs.push_back(code_job(stocks_[s].candidate, stocks_[s].placement, jobs.size()));
+        stock_sources.push_back(s);
+      }
+      with_stock = false;
+      ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
+        if (i >= sources.size()) {
+          price_stock(stocks_[stock_sources[i - sources.size()]], answer);
+          return;
+        }
+        const Compiled& source = compiled_[sources[i]];
+        if (answer.outcome != Answer::Outcome::ok) {
+          refuse(source.candidate, source.placements[source.best], answer);
+          return;
+        }
+        finalists_.push_back(finalist(source, answer));
+      });
+    }
+    if (finalists_.empty()) {
+      throw CompilerFailed("the compiler finished none of the plans; the first failure: " + first_failure_);
+    }
+    std::sort(finalists_.begin(), finalists_.end(), [](const Finalist& a, const Finalist& b) {
+      return std::tie(a.compiled.block_seconds[a.compiled.best], a.compiled.signature) <
+             std::tie(b.compiled.block_seconds[b.compiled.best], b.compiled.signature);
+    });
+    count("compiled with code generation", static_cast<std::int64_t>(finalists_.size()), seconds_since(start));
+  }
+
+  struct Finalist {
+    Compiled compiled;                     ///< priced at the code rung
+    placement::Placement verified;         ///< the placement it was compiled under
+    double passes_block_seconds = 0;
+  };
+
+  Finalist finalist(const Compiled& source, Answer& answer) const {
+    Finalist result;
+    result.verified = source.placements[source.best];
+    result.passes_block_seconds = source.block_seconds[source.best];
+    result.compiled = Compiled{source.candidate, source.signature, source.q1, {}, 0, source.placements, {}, 0};
+    result.compiled.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
+    result.compiled.program =
+        ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), source.candidate, slice_.hardware, ranking::Rung::code);
+    for (const auto& p : source.placements) {
+      result.compiled.block_seconds.push_back(ranking::score(result.compiled.program, p, slice_, workload().layers).block_seconds);
+    }
+    result.compiled.best = least(result.compiled.block_seconds);
+    return result;
+  }
+
+  struct Stock {
+    candidates::Candidate candidate;
+    std::string signature;
+    placement::Placement placement;
+    Comparison comparison;
+  };
+
+  void price_stock(Stock& stock, Answer& answer) const {
+    if (answer.outcome != Answer::Outcome::ok) {
+      const auto memory = ir::read_out_of_memory(answer.failure);
+      stock.comparison.reason = memory ? "does not fit: needs " + gibibytes(memory->needed_bytes) + " of " +
+                                             gibibytes(memory->available_bytes)
+                                       : "the compiler refuses it: " + first_line(answer.failure);
+      return;
+    }
+    Ranked ranked;
+    ranked.candidate = stock.candidate;
+    ranked.placement = stock.placement;
+    ranked.rung = ranking::Rung::code;
+    ranked.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
+    if (ranked.hbm_bytes > budget_bytes_) {
+      stock.comparison.reason = "does not fit: needs " + gibibytes(ranked.hbm_bytes) + " of " + gibibytes(budget_bytes_);
+      return;
+    }
+    const auto program =
+        ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), stock.candidate, slice_.hardware, ranking::Rung::code);
+    ranked.q2 = ranking::explain(program, stock.placement, slice_, workload().layers);
+    ranked.verified = true;
+    stock.comparison.ranked = std::move(ranked);
+  }
+
+  Job code_job(const candidates::Candidate& candidate, const placement::Placement& p, std::size_t position) const {
+    Job job;
+    job.candidate = candidate;
+    job.rung = CompilerRung::code;
+    job.layers = workload().layers;
+    job.priority = static_cast<double>(position);
+    job.placement = p;
+    job.own_process = true;
+    return job;
+  }
+
+  /// The best pair that the compiler finishes under its own placement. Pairs of finalists and placements in order of price.
+  void choose() {
+    struct Pair {
+      double seconds;
+      std::size_t finalist;
+      std::size_t placement;
+    };
+    std::vector<Pair> pairs;
+    for (std::size_t f = 0; f < finalists_.size(); ++f) {
+      const Compiled& c = finalists_[f].compiled;
+      for (std::size_t p = 0; p < c.placements.size(); ++p) pairs.push_back({c.block_seconds[p], f, p});
+    }
+    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
+      return std::tie(a.seconds, a.finalist, a.placement) < std::tie(b.seconds, b.finalist, b.placement);
+    });
+    const auto start = Clock::now();
+    std::optional<Pair> chosen;
+    std::int64_t verified = 0;
+    std::set<std::size_t> used;
+    for (const Pair& pair : pairs) {
+      if (chosen && verified >= settings_.verify) break;
+      if (used.contains(pair.finalist)) continue;
+      if (!verify(finalists_[pair.finalist], pair.placement)) continue;
+      used.insert(pair.finalist);
+      finalists_[pair.finalist].compiled.best = pair.placement;
+      if (!chosen) chosen = pair;
+      ++verified;
+    }
+    if (!chosen) throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " + first_failure_);
+    count("verified under their own placement", verified, seconds_since(start));
+    report(chosen->finalist);
+  }
+
+  bool verify(Finalist& candidate, std::size_t at) {
+    const placement::Placement& wanted = candidate.compiled.placements[at];
+    if (candidate.verified == wanted) return true;
+    bool ok = false;
+    std::vector<Job> jobs{code_job(candidate.compiled.candidate, wanted, 0)};
+    ask("verify", jobs, [&](std::size_t, Answer& answer) {
+      ok = answer.outcome == Answer::Outcome::ok;
+      if (!ok) refuse(candidate.compiled.candidate, wanted, answer);
+    });
+    if (ok) candidate.verified = wanted;
+    return ok;
+  }
+
+  Ranked ranked(const Finalist& f) const {
+    const Compiled& c = f.compiled;
+    Ranked result;
+    result.candidate = c.candidate;
+    result.placement = c.placements[c.best];
+    result.rung = ranking::Rung::code;
+    result.q1 = c.q1;
+    result.q2 = ranking::explain(c.program, result.placement, slice_, workload().layers);
+    result.passes_block_seconds = f.passes_block_seconds;
+    result.hbm_bytes = c.hbm_bytes;
+    result.verified = f.verified == result.placement;
+    return result;
+  }
+
+  void report(std::size_t winner) {
+    const Finalist& best = finalists_[winner];
+    plan_.best = ranked(best);
+    plan_.worst_placement_block_seconds = *std::max_element(best.compiled.block_seconds.begin(), best.compiled.block_seconds.end());
+    plan_.placements = static_cast<std::int64_t>(best.compiled.placements.size());
+
+    std::set<std::string> listed{best.compiled.signature};
+    for (const Finalist& f : finalists_) {
+      if (!listed.insert(f.compiled.signature).second) continue;
+      plan_.runners_up.push_back(ranked(f));
+    }
+    for (const Compiled& c : compiled_) {
+      if (static_cast<std::int64_t>(plan_.runners_up.size()) >= settings_.runners_up) break;
+      if (!listed.insert(c.signature).second) continue;
+      Ranked result;
+      result.candidate = c.candidate;
+      result.placement = c.placements[c.best];
+      result.rung = ranking::Rung::passes;
+      result.q1 = c.q1;
+      result.q2 = ranking::explain(c.program, result.placement, slice_, workload().layers);
+      result.passes_block_seconds = c.block_seconds[c.best];
+      result.hbm_bytes = c.hbm_bytes;
+      plan_.runners_up.push_back(std::move(result));
+    }
+    if (static_cast<std::int64_t>(plan_.runners_up.size()) > settings_.runners_up) {
+      plan_.runners_up.resize(static_cast<std::size_t>(settings_.runners_up));
+    }
+    for (Stock& stock : stocks_) plan_.comparisons.push_back(std::move(stock.comparison));
+    plan_.half_rate_winner = half_rate_winner(winner);
+    plan_.searched = searched(settings_);
+    plan_.why = why(plan_);
+  }
+
+  /// The finalists priced again with every link at half its rate (design.md: say where the order flips).
+  std::string half_rate_winner(std::size_t winner) const {
+    ranking::Q2Options half;
+    half.rate_scale = 0.5;
+    double best = std::numeric_limits<double>::infinity();
+    std::size_t best_finalist = winner;
+    std::size_t best_placement = finalists_[winner].compiled.best;
+    for (std::size_t f = 0; f < finalists_.size(); ++f) {
+      const Compiled& c = finalists_[f].compiled;
+      for (std::size_t p = 0; p < c.placements.size(); ++p) {
+        const double seconds = ranking::score(c.program, c.placements[p], slice_, workload().layers, half).block_seconds;
+        const bool is_winner = f == winner && p == c.best;
+        if (seconds < best || (is_winner && seconds <= best)) {
+          best = seconds;
+          best_finalist = f;
+          best_placement = p;
+        }
+      }
+    }
+    const Compiled& c = finalists_[best_finalist].compiled;
+    if (best_finalist == winner && best_placement == c.best) return "";
+    return describe(c.candidate) + "; " + c.placements[best_placement].order;
+  }
+
+  /// Whether an answer can be used; notes why not.
+  bool usable(const candidates::Candidate& candidate, const Answer& answer) {
+    if (answer.outcome == Answer::Outcome::ok) return true;
+    if (answer.outcome == Answer::Outcome::out_of_memory) {
+      const auto memory = ir::read_out_of_memory(answer.failure);
+      if (memory) least_needed_bytes_ = std::min(least_needed_bytes_, memory->needed_bytes);
+      return false;
+    }
+    note_failure(answer);
+    plan_.lost.push_back(describe(candidate) + ": " + std::string(name(answer.outcome)) + ": " + first_line(answer.failure));
+    std::sort(plan_.lost.begin(), plan_.lost.end());
+    return false;
+  }
+
+  void refuse(const candidates::Candidate& candidate, const placement::Placement& p, const Answer& answer) {
+    note_failure(answer);
+    plan_.refused.push_back(describe(candidate) + "; " + p.order + ": " + std::string(name(answer.outcome)) + ": " +
+                            first_line(answer.failure));
+    std::sort(plan_.refused.begin(), plan_.refused.end());
+  }
+
+  /// The failure named in an error is the first in the alphabet, whatever order the compiler answers in.
+  void note_failure(const Answer& answer) {
+    const std::string failure = first_line(answer.failure);
+    if (first_failure_.empty() || failure < first_failure_) first_failure_ = failure;
+  }
+
+  void count(const std::string& what, std::int64_t number, double seconds) { plan_.counts.push_back({what, number, seconds}); }
+
+  /// Submits the jobs, hands each answer to `take` as it comes, tells progress. Jobs left behind by an exception are cancelled.
+  template <typename Take>
+  void ask(const std::string& stage, std::vector<Job>& jobs, Take take) {
+    if (jobs.empty()) return;
+    const auto start = Clock::now();
+    const std::int64_t first_id = next_id_;
+    next_id_ += static_cast<std::int64_t>(jobs.size());
+    std::vector<bool> answered(jobs.size(), false);
+    tell(stage, 0, jobs.size(), start);
+    try {
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        jobs[i].id = first_id + static_cast<std::int64_t>(i);
+        compiler_.submit(jobs[i]);
+      }
+      for (std::size_t done = 1; done <= jobs.size(); ++done) {
+        Answer answer = compiler_.next();
+        const auto i = static_cast<std::size_t>(answer.id - first_id);
+        if (i >= jobs.size() || answered[i]) {
+          throw CompilerFailed("the compiler answered job " + std::to_string(answer.id) + ", which was not waiting");
+        }
+        answered[i] = true;
+        take(i, answer);
+        tell(stage, done, jobs.size(), start);
+      }
+    } catch (...) {
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        if (!answered[i]) compiler_.cancel(first_id + static_cast<std::int64_t>(i));
+      }
+      throw;
+    }
+  }
+
+  void tell(const std::string& stage, std::size_t done, std::size_t total, Clock::time_point start) {
+    if (!progress_) return;
+    const double elapsed = seconds_since(start);
+    const double left = done == 0 ? 0 : elapsed / static_cast<double>(done) * static_cast<double>(total - done);
+    if (!progress_({stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), elapsed, left, best_line_})) {
+      throw Interrupted("interrupted while planning (" + stage + ", " + std::to_string(done) + " of " + std::to_string(total) + ")");
+    }
+  }
+
+  const topology::Slice& slice_;
+  const Settings& settings_;
+  Compiler& compiler_;
+  const std::function<bool(const Progress&)>& progress_;
+  Plan plan_;
+  double budget_bytes_ = 0;
+  std::int64_t next_id_ = 1;
+  std::string best_line_;
+  std::string first_failure_;
+  double least_needed_bytes_ = std::numeric_limits<double>::infinity();
+  std::vector<Compiled> compiled_;
+  std::vector<Finalist> finalists_;
+  std::vector<Stock> stocks_;
+};
+
+}  // namespace
+
+Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
+          const std::function<bool(const Progress&)>& progress) {
+  return Search(request, slice, settings, compiler, progress).run();
+}
+
+}  // namespace aoizora::planner

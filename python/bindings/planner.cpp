@@ -1,0 +1,110 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+
+#include "aoizora/errors.h"
+#include "aoizora/planner/planner.h"
+#include "aoizora/planner/replay.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using aoizora::planner::Answer;
+using aoizora::planner::Job;
+
+/// A Compiler implemented in Python: submit(job_json), next() -> dict, cancel(id), versions() -> list. Called without the GIL.
+class PythonCompiler final : public aoizora::planner::Compiler {
+ public:
+  explicit PythonCompiler(nb::object queue) : queue_(std::move(queue)) {}
+  ~PythonCompiler() override {
+    nb::gil_scoped_acquire gil;
+    queue_.reset();
+  }
+
+  void submit(const Job& job) override {
+    nb::gil_scoped_acquire gil;
+    queue_.attr("submit")(aoizora::planner::to_json(job));
+  }
+
+  Answer next() override {
+    nb::gil_scoped_acquire gil;
+    const nb::dict answer = nb::cast<nb::dict>(queue_.attr("next")());
+    Answer result;
+    result.id = nb::cast<std::int64_t>(answer["id"]);
+    result.text = nb::cast<std::string>(answer["text"]);
+    result.memory_report = nb::cast<std::string>(answer["memory_report"]);
+    result.failure = nb::cast<std::string>(answer["failure"]);
+    result.outcome = aoizora::planner::read_outcome(nb::cast<std::string>(answer["outcome"]));
+    result.seconds = nb::cast<double>(answer["seconds"]);
+    return result;
+  }
+
+  void cancel(std::int64_t id) override {
+    nb::gil_scoped_acquire gil;
+    queue_.attr("cancel")(id);
+  }
+
+  std::vector<std::string> versions() const override {
+    nb::gil_scoped_acquire gil;
+    return nb::cast<std::vector<std::string>>(queue_.attr("versions")());
+  }
+
+ private:
+  nb::object queue_;
+};
+
+std::function<bool(const aoizora::planner::Progress&)> progress_of(const nb::object& callback) {
+  if (callback.is_none()) return {};
+  // The callback outlives this call: `plan` holds a reference to it for as long as it runs.
+  return [handle = nb::handle(callback)](const aoizora::planner::Progress& p) {
+    nb::gil_scoped_acquire gil;
+    const nb::object result = handle(p.stage, p.done, p.total, p.elapsed_seconds, p.remaining_seconds, p.best);
+    return result.is_none() || nb::cast<bool>(result);
+  };
+}
+
+std::string run(aoizora::planner::Compiler& compiler, const std::string& request_json, const std::string& slice,
+                const std::string& settings_json, const nb::object& progress) {
+  const auto callback = progress_of(progress);
+  nb::gil_scoped_release release;
+  return aoizora::planner::to_json(aoizora::planner::plan(aoizora::workload::read_request(request_json),
+                                                          aoizora::topology::make_slice(slice),
+                                                          aoizora::planner::read_settings(settings_json), compiler, callback));
+}
+
+}  // namespace
+
+void bind_planner(nb::module_& m) {
+  m.def(
+      "plan",
+      [](const std::string& request_json, const std::string& slice, const std::string& settings_json, nb::object queue,
+         nb::object progress, const std::string& record_folder) {
+        PythonCompiler compiler{std::move(queue)};
+        if (record_folder.empty()) return run(compiler, request_json, slice, settings_json, progress);
+        const auto recorder = aoizora::planner::record(compiler, record_folder);
+        return run(*recorder, request_json, slice, settings_json, progress);
+      },
+      "request_json"_a, "slice"_a, "settings_json"_a, "compiler"_a, "progress"_a = nb::none(), "record_folder"_a = "",
+      "Algorithm 1 over a compiler queue (an object with submit(job_json), next() -> dict, cancel(id), versions() -> list).\n\n"
+      "progress(stage, done, total, elapsed_seconds, remaining_seconds, best) is called from this thread; False stops.\n"
+      "record_folder keeps every answer for replay_plan. Returns plan.json's text.\n"
+      "Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.");
+  m.def(
+      "replay_plan",
+      [](const std::string& folder, const std::string& request_json, const std::string& slice, const std::string& settings_json,
+         std::uint64_t seed, std::vector<std::string> versions) {
+        const auto compiler =
+            aoizora::planner::make_replay(aoizora::planner::read_recording(folder), std::move(versions), seed);
+        return run(*compiler, request_json, slice, settings_json, nb::none());
+      },
+      "folder"_a, "request_json"_a, "slice"_a, "settings_json"_a, "seed"_a = 0, "versions"_a = std::vector<std::string>{},
+      "The same from recorded answers, without JAX; `seed` changes only the order in which they come.");
+  m.def(
+      "settings_json", [](const std::string& text) { return aoizora::planner::to_json(aoizora::planner::read_settings(text)); },
+      "settings_json"_a, "Planner settings with every default filled in. Raises InvalidRequest, ParseError.");
+}
