@@ -1,5 +1,16 @@
 """AoiZora plans how a video diffusion transformer is sharded over a TPU slice and where each logical rank sits on it."""
 
 from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
+from aoizora.plan_file import Plan
+from aoizora.planning import plan
 
-__all__ = ["CompilerFailed", "Error", "Infeasible", "Interrupted", "InvalidRequest", "ParseError"]
+__all__ = [
+    "CompilerFailed",
+    "Error",
+    "Infeasible",
+    "Interrupted",
+    "InvalidRequest",
+    "ParseError",
+    "Plan",
+    "plan",
+]

@@ -1,0 +1,308 @@
+"""The command line. Exit codes: 0 done, 2 bad request, 3 infeasible, 4 compiler missing or failed, 130 interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aoizora.errors import Error, InvalidRequest
+
+if TYPE_CHECKING:
+    from aoizora.plan_file import Plan
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code. Prints no stack trace without --debug."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except Error as error:
+        if options.debug:
+            raise
+        print(f"aoizora: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if options.debug:
+            raise
+        print("aoizora: interrupted; nothing was changed", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except Exception as error:  # a fault of ours: still no stack trace for people, but say how to get one
+        if options.debug:
+            raise
+        print(
+            f"aoizora: internal error: {type(error).__name__}: {error}; run with --debug for the trace", file=sys.stderr
+        )
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show stack traces")
+    parser = argparse.ArgumentParser(
+        prog="aoizora",
+        description="Plans how a video diffusion transformer is sharded over a TPU slice and where each rank sits; "
+        "needs no TPU.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"aoizora {_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=text,
+            description=text,
+            parents=[common],
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    plan = command(
+        "plan",
+        "plan one request on one slice",
+        "aoizora plan --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4",
+    )
+    plan.add_argument("--model", default="wan2.1-14b", metavar="NAME", help="wan2.1-14b (default) or wan2.1-1.3b")
+    plan.add_argument("--size", default="480x832", metavar="HxW", help="video height x width in pixels (480x832)")
+    plan.add_argument("--frames", type=_whole, default=21, metavar="N", help="video frames, 4k+1 (21)")
+    plan.add_argument("--slice", default="v5e:4x4", metavar="NAME", help="slice, or a descriptor file (v5e:4x4)")
+    plan.add_argument("--videos", type=_whole, default=1, metavar="N", help="videos at once (1)")
+    plan.add_argument("--no-cfg", action="store_true", help="no classifier-free guidance: model batch = videos")
+    plan.add_argument("--steps", type=_whole, default=50, metavar="N", help="denoising steps (50)")
+    plan.add_argument("--dtype", default="bf16", metavar="TYPE", help="weights and activations (bf16)")
+    plan.add_argument(
+        "--reserve-hbm", type=_gib, default=0, metavar="GIB", help="GiB of HBM to leave free a device (0)"
+    )
+    plan.add_argument("--out", default="plan.json", metavar="FILE", help="where the plan goes (plan.json)")
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON instead of the table")
+    plan.add_argument("--verify", type=_whole, default=1, metavar="N", help="plans compiled to the end (1)")
+    plan.add_argument("--survivors", type=_fraction, default=0.15, metavar="FRACTION", help="kept by stage 1 (0.15)")
+    plan.add_argument("--finalists", type=_whole, default=3, metavar="N", help="compiled with code generation (3)")
+    plan.add_argument("--min-weight-sharding", type=_whole, default=0, metavar="N", help="0: from HBM (default)")
+    plan.add_argument("--no-ulysses", action="store_true", help="gathered keys and values only")
+    plan.add_argument("--no-windowed-einsum-search", action="store_true", help="the compiler's default only")
+    plan.add_argument("--workers", type=_whole, default=None, metavar="N", help="compiler processes (one a core)")
+    plan.add_argument("--no-cache", action="store_true", help="neither read nor write the plan cache")
+    plan.add_argument("--record", default="", metavar="DIR", help="keep every answer of the compiler for a replay")
+    plan.add_argument("--quiet", action="store_true", help="no progress")
+    plan.set_defaults(run=_plan)
+
+    explain = command("explain", "print a plan for people", "aoizora explain plan.json")
+    explain.add_argument("plan", metavar="FILE", help="plan.json")
+    explain.add_argument("--json", action="store_true", help="print it as JSON")
+    explain.set_defaults(run=_explain)
+
+    inspect = command(
+        "inspect", "list collectives, loops and memory of an HLO or StableHLO text", "aoizora inspect module.hlo.txt"
+    )
+    inspect.add_argument("file", metavar="FILE", help="HLO or StableHLO text; - for standard input")
+    inspect.add_argument("--json", action="store_true", help="print it as JSON")
+    inspect.set_defaults(run=_inspect)
+
+    cache = command("cache", "list, show or clear the plan cache", "aoizora cache list")
+    cache.add_argument("action", choices=("list", "show", "clear"), nargs="?", default="list")
+    cache.add_argument("name", nargs="?", default="", metavar="NAME", help="show: the start of an entry's name")
+    cache.add_argument("--json", action="store_true", help="print it as JSON")
+    cache.set_defaults(run=_cache)
+    return parser
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("aoizora")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _whole(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if not 0 <= value < 2**31:
+        raise argparse.ArgumentTypeError(f"{text} is out of range")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction above 0 and at most 1")
+    return value
+
+
+def _gib(text: str) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GiB from 0 to 1024")
+    return int(value * 2**30)
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, cross, width = text.lower().partition("x")
+    if not cross or not (height.isascii() and height.isdigit() and width.isascii() and width.isdigit()):
+        raise InvalidRequest(f"--size {text}: give height x width in pixels, for example 480x832")
+    if len(height) > 6 or len(width) > 6:
+        raise InvalidRequest(f"--size {text}: that is larger than any model takes")
+    return int(height), int(width)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from aoizora.plan_file import write_whole
+    from aoizora.planning import plan
+    from aoizora.report import terminal
+    from aoizora.report.progress import ProgressLine
+
+    started = time.monotonic()
+    progress = ProgressLine(quiet=options.quiet)
+    settings = {
+        "verify": options.verify,
+        "survivor_fraction": options.survivors,
+        "finalists": options.finalists,
+        "minimum_weight_sharding": options.min_weight_sharding,
+        "ulysses": not options.no_ulysses,
+        "windowed_einsum": not options.no_windowed_einsum_search,
+    }
+    try:
+        result = plan(
+            options.model,
+            _size(options.size),
+            options.frames,
+            options.slice,
+            videos=options.videos,
+            cfg=not options.no_cfg,
+            steps=options.steps,
+            dtype=options.dtype,
+            reserved_hbm_bytes=options.reserve_hbm,
+            settings=settings,
+            workers=options.workers,
+            use_cache=not options.no_cache,
+            progress=progress,
+            record_folder=options.record,
+        )
+    finally:
+        progress.close()
+    from pathlib import Path
+
+    write_whole(Path(options.out), result.dumps())
+    if options.json:
+        sys.stdout.write(result.dumps())
+        return 0
+    sys.stdout.write(terminal.summary(result))
+    _say_lost(result)
+    print(
+        f'\nWritten to {options.out} after {time.monotonic() - started:.1f} s; "aoizora explain {options.out}" says why.'
+    )
+    return 0
+
+
+def _say_lost(plan: Plan) -> None:
+    if plan.data["lost"]:
+        print(
+            f"aoizora: {len(plan.data['lost'])} candidates were lost to a crash or a limit, so this plan is not cached; "
+            "the plan names them",
+            file=sys.stderr,
+        )
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from aoizora.plan_file import Plan
+    from aoizora.report import terminal
+
+    plan = Plan.load(options.plan)
+    try:
+        text = plan.dumps() if options.json else terminal.explain(plan)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+        raise InvalidRequest(f"{options.plan} is damaged ({type(error).__name__}: {error}): plan again") from None
+    sys.stdout.write(text)
+    return 0
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    from aoizora import _core
+    from aoizora.report import terminal
+
+    try:
+        if options.file == "-":
+            text = sys.stdin.buffer.read()
+        else:
+            with open(options.file, "rb") as file:
+                text = file.read()
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {options.file}: {error.strerror}") from None
+    result = _core.inspect(text.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode("utf-8"))
+    if options.json:
+        sys.stdout.write(result + "\n")
+    else:
+        sys.stdout.write(terminal.inspect(json.loads(result)))
+    return 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    from aoizora import cache
+    from aoizora.report import terminal
+
+    if options.name and options.action != "show":
+        raise InvalidRequest(f'"aoizora cache {options.action}" takes no name')
+    if options.action == "clear":
+        count = cache.clear()
+        print(json.dumps({"removed": count}) if options.json else f"{count} plans removed from {cache.folder()}")
+        return 0
+    if options.action == "show":
+        if not options.name:
+            raise InvalidRequest('say which entry: "aoizora cache show NAME"; "aoizora cache list" names them all')
+        entry = cache.find(options.name)
+        if entry.plan is None:
+            raise InvalidRequest(f"{entry.path} is {entry.problem}; it will be replaced by the next plan")
+        sys.stdout.write(entry.plan.dumps() if options.json else terminal.explain(entry.plan))
+        return 0
+    found = cache.entries()
+    if options.json:
+        rows = [
+            {
+                "name": entry.name,
+                "path": str(entry.path),
+                "bytes": entry.size_bytes,
+                "plan": terminal.title(entry.plan) if entry.plan else None,
+                "problem": entry.problem,
+            }
+            for entry in found
+        ]
+        print(json.dumps(rows, indent=1))
+        return 0
+    if not found:
+        print(f"no plans in {cache.folder()}")
+        return 0
+    header = ["plan", "name", "ms"]
+    body = [
+        [
+            terminal.title(entry.plan) if entry.plan else entry.problem,
+            entry.name[:12],
+            terminal.ms(entry.plan.data["best"]["predicted"]["block_seconds"]) if entry.plan else "",
+        ]
+        for entry in found
+    ]
+    print("\n".join(terminal.table(header, body)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""How a plan reaches serving stacks."""

@@ -1,0 +1,178 @@
+"""A plan: the answer of the planner, as plan.json holds it (docs/plan-format.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aoizora.errors import InvalidRequest, ParseError
+
+if TYPE_CHECKING:
+    from jax import Device
+    from jax.sharding import Mesh, PartitionSpec
+
+FORMAT = "aoizora plan"
+VERSION = 1
+# What every reader of a plan relies on; a file without one of them is refused at once.
+_REQUIRED: dict[str, type | tuple[type, ...]] = {
+    "request": dict, "slice": dict, "layers": int, "tokens": int, "mesh": dict, "axis_rules": list, "attention": str,
+    "kernel_blocks": dict, "compiler_options": dict, "parameters": dict, "best": dict, "hbm": dict, "placements": dict,
+    "comparisons": list, "why": str, "half_rate_winner": str, "searched": list, "counts": list, "runners_up": list,
+    "versions": list, "lost": list, "refused": list, "settings": dict,
+}  # fmt: skip
+
+
+class Plan:
+    """One plan. `data` is plan.json as Python values; the properties below are what serving needs."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        if data.get("format") != FORMAT:
+            raise InvalidRequest(f'not a plan: "format" is {data.get("format")!r}, expected {FORMAT!r}')
+        if data.get("version") != VERSION:
+            raise InvalidRequest(
+                f"the plan's format is version {data.get('version')!r}; this AoiZora reads version {VERSION}: plan again"
+            )
+        for key, kind in _REQUIRED.items():
+            if not isinstance(data.get(key), kind):
+                raise InvalidRequest(f'not a plan: "{key}" is missing or of the wrong type; plan again')
+        self.data = data
+
+    @classmethod
+    def loads(cls, text: str) -> Plan:
+        """From plan.json's text. Raises ParseError, InvalidRequest."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ParseError(
+                f"line {error.lineno}, column {error.colno}: {error.msg}", error.lineno, error.colno
+            ) from None
+        except RecursionError:
+            raise ParseError("line 1, column 1: nested too deeply to be a plan", 1, 1) from None
+        if not isinstance(data, dict):
+            raise InvalidRequest("not a plan: the file holds no JSON object")
+        return cls(data)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """From a file. Raises InvalidRequest where it cannot be read."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"cannot read the plan {os.fspath(path)}: {error}") from None
+        return cls.loads(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes plan.json whole or not at all."""
+        write_whole(Path(path), self.dumps())
+
+    def dumps(self) -> str:
+        """plan.json's text."""
+        return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def mesh_shape(self) -> dict[str, int]:
+        """Mesh axis -> size, in mesh order, axes of size 1 included."""
+        mesh = self.data["mesh"]
+        return dict(zip(mesh["axis_names"], mesh["axis_sizes"], strict=True))
+
+    @property
+    def axis_rules(self) -> dict[str, tuple[str, ...]]:
+        """Logical axis -> mesh axes that divide it, major first."""
+        return {axis: tuple(mesh_axes) for axis, mesh_axes in self.data["axis_rules"]}
+
+    @property
+    def candidate(self) -> dict[str, Any]:
+        """The sharding as the model's `build_step` takes it."""
+        candidate: dict[str, Any] = self.data["best"]["candidate"]
+        return candidate
+
+    def partition_specs(self) -> dict[str, PartitionSpec]:
+        """Parameter name -> PartitionSpec; block parameters carry the stacked layer dimension first."""
+        from jax.sharding import PartitionSpec
+
+        return {
+            name: PartitionSpec(*[tuple(axes) if axes else None for axes in spec])
+            for name, spec in self.data["parameters"].items()
+        }
+
+    def mesh(self, devices: Sequence[Device] | None = None) -> Mesh:
+        """The jax Mesh of this plan, each rank on the chip and core the plan names.
+
+        devices: the devices to use, in any order; all that JAX has by default. They are matched by coordinate, never by position
+        or id. Raises InvalidRequest where they are not the slice the plan was made for.
+        """
+        import jax
+        import numpy as np
+        from jax.sharding import Mesh
+
+        present = list(jax.devices() if devices is None else devices)
+        placement = self.data["best"]["placement"]
+        wanted = [(tuple(c), core) for c, core in zip(placement["coordinates"], placement["cores"], strict=True)]
+        found: dict[tuple[tuple[int, ...], int], Device] = {}
+        for device in present:
+            where = _where(device, len(wanted[0][0]))
+            if where is None:
+                raise InvalidRequest(
+                    f"device {device} has no chip coordinates; the plan is for {self.data['slice']['name']}, "
+                    "whose ranks are placed by coordinate: call this on a TPU host, or pass its devices"
+                )
+            if where in found:
+                raise InvalidRequest(
+                    f"two devices claim coordinates {where[0]} core {where[1]}: {found[where]}, {device}"
+                )
+            found[where] = device
+        kind = self.data["slice"]["hardware"]["device_kind"]
+        missing = [w for w in wanted if w not in found]
+        extra = len(found) - (len(wanted) - len(missing))
+        if missing or extra:
+            raise InvalidRequest(
+                f"the devices do not match the plan's slice {self.data['slice']['name']} ({len(wanted)} devices): "
+                f"{len(missing)} of its places have no device"
+                + (f" (first: coordinates {missing[0][0]} core {missing[0][1]})" if missing else "")
+                + f", {extra} devices have no place. Pass exactly that slice's devices, or plan for the one you have."
+            )
+        kinds = {device.device_kind for device in found.values()}
+        if not all(_same_kind(kind, given) for given in kinds):
+            raise InvalidRequest(f"the plan is for {kind} chips; the devices are {', '.join(sorted(kinds))}")
+        shape = tuple(self.data["mesh"]["axis_sizes"])
+        grid = np.empty(len(wanted), dtype=object)
+        grid[:] = [found[w] for w in wanted]
+        return Mesh(grid.reshape(shape), tuple(self.data["mesh"]["axis_names"]))
+
+
+# JAX's device_kind for each generation: what a TPU host and libtpu's topology description print.
+_DEVICE_KINDS = {"v5e": ("v5 lite", "v5e"), "v6e": ("v6 lite", "v6e"), "v5p": ("v5", "v5p"), "tpu7x": ("tpu7x",)}
+
+
+def _same_kind(kind: str, device_kind: str) -> bool:
+    names = _DEVICE_KINDS.get(kind, (kind,))
+    given = device_kind.lower().removeprefix("tpu ").strip()
+    return given in names or any(given.startswith(name) for name in names[1:])
+
+
+def _where(device: Device, dimensions: int) -> tuple[tuple[int, ...], int] | None:
+    coordinates = getattr(device, "coords", None)
+    if coordinates is None:
+        return None
+    coordinates = tuple(int(c) for c in coordinates)
+    if any(coordinates[dimensions:]):
+        return None
+    return coordinates[:dimensions], int(getattr(device, "core_on_chip", 0) or 0)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InvalidRequest(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,63 @@
+"""plan(): from a request to a Plan, through the cache, the C++ planner and the compiler's worker processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from aoizora import _core, cache
+from aoizora.plan_file import Plan
+
+# progress(stage, done, total, elapsed_seconds, remaining_seconds, best) -> False to stop
+Progress = Callable[[str, int, int, float, float, str], "bool | None"]
+
+
+def plan(
+    model: str = "wan2.1-14b",
+    size: tuple[int, int] = (480, 832),
+    frames: int = 21,
+    slice: str = "v5e:4x4",
+    *,
+    videos: int = 1,
+    cfg: bool = True,
+    steps: int = 50,
+    dtype: str = "bf16",
+    reserved_hbm_bytes: int = 0,
+    settings: dict[str, Any] | None = None,
+    workers: int | None = None,
+    use_cache: bool = True,
+    progress: Progress | None = None,
+    record_folder: str = "",
+) -> Plan:
+    """The best sharding and placement of one request on one slice; needs no TPU.
+
+    size: height and width in pixels. slice: "v5e:4x4" or the path of a descriptor file (docs/topology.md).
+    settings: of the planner, see docs/plan-format.md; workers: compiler processes, as many as cores by default.
+    Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.
+    """
+    request = {
+        "model": model, "height": size[0], "width": size[1], "frames": frames, "videos": videos, "cfg": cfg,
+        "steps": steps, "dtype": dtype, "reserved_hbm_bytes": reserved_hbm_bytes,
+    }  # fmt: skip
+    request_json = _core.request_json(json.dumps(request))
+    slice_json = _core.slice_json(slice)
+    settings_json = _core.settings_json(json.dumps(settings or {}))
+    key = cache.key_of(json.loads(request_json), json.loads(slice_json), json.loads(settings_json))
+    if use_cache:
+        cached = cache.lookup(key)
+        if cached is not None:
+            return cached
+    _core.make_workload(request_json)  # a request the model cannot take is refused before any process starts
+
+    from aoizora.compiler.queue import WorkerQueue
+
+    description = json.loads(slice_json)
+    coordinates = [(device["coordinates"], device["core"]) for device in description["devices"]]
+    name = description["hardware"]["device_kind"] + ":" + "x".join(str(n) for n in description["dims"])
+    with WorkerQueue(json.loads(request_json), name, coordinates, workers=workers) as queue:
+        text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder)
+    result = Plan.loads(text)
+    if use_cache and not result.data["lost"]:
+        cache.store(key, result)
+    return result
