@@ -1,4 +1,4 @@
-"""AoiZora plans how a video diffusion transformer is sharded over a TPU slice and where each logical rank sits on it."""
+"""AoiZora plans how a video diffusion transformer is sharded over a TPU slice and where each rank sits on it."""
 
 from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
 from aoizora.plan_file import Plan

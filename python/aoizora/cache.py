@@ -51,7 +51,7 @@ def own_digest() -> str:
 
 
 def key_of(request: dict[str, Any], slice_: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """All that can change the answer: the request, the slice with its numbers, settings, versions, flags, our own code."""
+    """All that can change the answer: request, slice with its numbers, settings, versions, flags, our own code."""
     return {
         "request": request,
         "slice": slice_,
