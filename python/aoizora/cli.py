@@ -39,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # a fault of ours: still no stack trace for people, but say how to get one
         if options.debug:
             raise
-        print(
-            f"aoizora: internal error: {type(error).__name__}: {error}; run with --debug for the trace", file=sys.stderr
-        )
+        print(f"aoizora: internal error: {type(error).__name__}: {error}; --debug shows the trace", file=sys.stderr)
         return 1
 
 
@@ -80,9 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--no-cfg", action="store_true", help="no classifier-free guidance: model batch = videos")
     plan.add_argument("--steps", type=_whole, default=50, metavar="N", help="denoising steps (50)")
     plan.add_argument("--dtype", default="bf16", metavar="TYPE", help="weights and activations (bf16)")
-    plan.add_argument(
-        "--reserve-hbm", type=_gib, default=0, metavar="GIB", help="GiB of HBM to leave free a device (0)"
-    )
+    plan.add_argument("--reserve-hbm", type=_gib, default=0, metavar="GIB", help="GiB of HBM left free a device (0)")
     plan.add_argument("--out", default="plan.json", metavar="FILE", help="where the plan goes (plan.json)")
     plan.add_argument("--json", action="store_true", help="print the plan as JSON instead of the table")
     plan.add_argument("--verify", type=_whole, default=1, metavar="N", help="plans compiled to the end (1)")
@@ -206,18 +202,17 @@ def _plan(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(result.dumps())
         return 0
+    elapsed = time.monotonic() - started
     sys.stdout.write(terminal.summary(result))
     _say_lost(result)
-    print(
-        f'\nWritten to {options.out} after {time.monotonic() - started:.1f} s; "aoizora explain {options.out}" says why.'
-    )
+    print(f'\nWritten to {options.out} after {elapsed:.1f} s; "aoizora explain {options.out}" says why.')
     return 0
 
 
 def _say_lost(plan: Plan) -> None:
     if plan.data["lost"]:
         print(
-            f"aoizora: {len(plan.data['lost'])} candidates were lost to a crash or a limit, so this plan is not cached; "
+            f"aoizora: {len(plan.data['lost'])} candidates were lost to a crash or a limit: this plan is not cached; "
             "the plan names them",
             file=sys.stderr,
         )

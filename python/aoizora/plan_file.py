@@ -33,7 +33,7 @@ class Plan:
             raise InvalidRequest(f'not a plan: "format" is {data.get("format")!r}, expected {FORMAT!r}')
         if data.get("version") != VERSION:
             raise InvalidRequest(
-                f"the plan's format is version {data.get('version')!r}; this AoiZora reads version {VERSION}: plan again"
+                f"the plan's format is version {data.get('version')!r}; this AoiZora reads {VERSION}: plan again"
             )
         for key, kind in _REQUIRED.items():
             if not isinstance(data.get(key), kind):
@@ -101,8 +101,8 @@ class Plan:
     def mesh(self, devices: Sequence[Device] | None = None) -> Mesh:
         """The jax Mesh of this plan, each rank on the chip and core the plan names.
 
-        devices: the devices to use, in any order; all that JAX has by default. They are matched by coordinate, never by position
-        or id. Raises InvalidRequest where they are not the slice the plan was made for.
+        devices: the devices to use, in any order; all that JAX has by default. They are matched by coordinate, never
+        by position or id. Raises InvalidRequest where they are not the slice the plan was made for.
         """
         import jax
         import numpy as np
@@ -120,9 +120,7 @@ class Plan:
                     "whose ranks are placed by coordinate: call this on a TPU host, or pass its devices"
                 )
             if where in found:
-                raise InvalidRequest(
-                    f"two devices claim coordinates {where[0]} core {where[1]}: {found[where]}, {device}"
-                )
+                raise InvalidRequest(f"two devices claim {where[0]} core {where[1]}: {found[where]}, {device}")
             found[where] = device
         kind = self.data["slice"]["hardware"]["device_kind"]
         missing = [w for w in wanted if w not in found]

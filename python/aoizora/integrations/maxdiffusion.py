@@ -9,7 +9,7 @@ _ATTENTION = {"gathered": "flash", "ulysses": "ulysses"}
 
 
 def mesh_line(plan: Plan) -> str:
-    """The key=value line that sets the mesh and what goes with it. The device order has no key: Plan.mesh() gives it."""
+    """The key=value line that sets the mesh and what goes with it. The device order has none: see Plan.mesh()."""
     shape = plan.mesh_shape
     parts = [f"ici_{axis}_parallelism={size}" for axis, size in shape.items()]
     parts += [f"dcn_{axis}_parallelism=1" for axis in shape]

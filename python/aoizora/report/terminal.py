@@ -60,8 +60,8 @@ def gain_lines(plan: Plan) -> list[str]:
             lines += wrap(comparison["reason"], "    ")
         else:
             lines.append(
-                f"    {ms(comparison['block_seconds'])} ms a block, "
-                f"the plan gains {ms(comparison['gain_seconds_per_block'])} ms a block, {comparison['gain_percent']:.1f} %"
+                f"    {ms(comparison['block_seconds'])} ms a block; the plan gains "
+                f"{ms(comparison['gain_seconds_per_block'])} ms a block, {comparison['gain_percent']:.1f} %"
             )
     return lines
 
