@@ -1,0 +1,37 @@
+"""The only place that touches what jax and jaxlib do not promise to keep; test_compiler_private.py says what is expected of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jaxlib.mlir import passmanager
+
+PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
+# Without enable-full-version no collective is inserted.
+EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
+
+# Longer dense constants are elided: their values cost nothing, their text would.
+_LARGE_ELEMENTS = 16
+
+
+def quiet_locations() -> None:
+    """Keeps source positions out of programs. They hold file paths, and which call site a cached jaxpr remembers depends on
+    what the process traced before: with them the text of a program is not a function of the program."""
+    jax.config.update("jax_include_full_tracebacks_in_locations", False)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+
+
+def propagate(lowered: Any, reshard: bool = False) -> str:
+    """Generic form of a lowered program after Shardy's propagation, a sharding on every value; with `reshard` after explicit
+    reshards, too. Consumes the module of `lowered`."""
+    module = lowered.compiler_ir("stablehlo")
+    with module.context:
+        for pipeline in (PROPAGATION, EXPLICIT_RESHARDS) if reshard else (PROPAGATION,):
+            passmanager.PassManager.parse(pipeline).run(module.operation)
+    return str(module.operation.get_asm(print_generic_op_form=True, large_elements_limit=_LARGE_ELEMENTS))
+
+
+def forget_programs() -> None:
+    """Drops everything jax remembers of programs traced before, so that memory stays bounded."""
+    jax.clear_caches()

@@ -1,0 +1,177 @@
+"""What a forked worker does with a job: build, lower, and ask the compiler as far as the rung goes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy
+from jax.experimental import topologies
+
+from aoizora.compiler import dump, private
+from aoizora.compiler.zygote import held_bytes
+
+_POLL_SECONDS = 0.005
+_FAILURE_LENGTH = 4000
+# jax remembers about 0.1 MB a program; tracing after it forgot all costs 0.06 s more.
+_FORGET_JOBS = 50
+
+
+class CompilerUnusable(Exception):
+    """No job can be answered."""
+
+
+def preload() -> None:
+    """Imports what every worker needs; runs in the zygote, so it must start no backend and no thread."""
+    private.quiet_locations()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("jax.experimental.pallas.ops.tpu.splash_attention")
+
+
+def serve(connection: socket.socket, configuration: dict[str, Any], build: Callable[..., Any]) -> None:
+    """Answers jobs, one a line, until the zygote closes the connection."""
+    gc.disable()
+    devices = None
+    jobs = 0
+    for line in connection.makefile("rb"):
+        os.ftruncate(2, 0)
+        job = json.loads(line)
+        reply = Reply(connection)
+        try:
+            if devices is None:
+                devices = _devices(configuration["slice"], configuration["coordinates"])
+            _answer(job, configuration["request"], devices, build, reply)
+        except CompilerUnusable as error:
+            reply.send({"fatal": str(error)})
+        except Exception as error:
+            reply.fail(error)
+        # Between two jobs nobody waits for us.
+        jobs += 1
+        if jobs % _FORGET_JOBS == 0:
+            private.forget_programs()
+        gc.collect()
+
+
+class Reply:
+    """The one answer to a job. The passes rung has two threads that may give it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._sent = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            if not self._sent:
+                self._sent = True
+                self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def done(self, outcome: str, failure: str = "") -> None:
+        seconds = time.monotonic() - self._started
+        self.send({"outcome": outcome, "failure": failure, "seconds": seconds, "held_bytes": held_bytes(os.getpid())})
+
+    def fail(self, error: Exception) -> None:
+        text = str(error)
+        # XLA: "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, ...".
+        out_of_memory = "CompileTimeHbmOom" in text or ("RESOURCE_EXHAUSTED" in text and "HBM" in text.upper())
+        self.done("out_of_memory" if out_of_memory else "refused", f"{type(error).__name__}: {text}"[:_FAILURE_LENGTH])
+
+
+def _answer(job: dict[str, Any], request: dict[str, Any], devices: list[Any], build: Callable[..., Any], reply: Reply) -> None:
+    rung = job["rung"]
+    directory = Path(job["directory"])
+    mesh = make_mesh(job["candidate"], devices, job.get("placement"))
+    attention = "opaque" if rung == "propagate" else "tpu"
+    function, arguments = build(request, job["candidate"], mesh, int(job.get("layers", 3)), attention)
+    traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
+    lowered = traced.lower(lowering_platforms=("tpu",))
+    if rung == "propagate":
+        _keep(directory, dump.Dumped(private.propagate(lowered, bool(job.get("reshard"))), ""))
+        reply.done("ok")
+        return
+    dumped = directory / "dump"
+    dumped.mkdir()
+    options = {**job["candidate"].get("compiler_options", {}), "xla_dump_to": str(dumped)}
+    suffix = dump.CODE_TEXT
+    if rung == "passes":
+        suffix = dump.PASSES_TEXT
+        threading.Thread(target=_reply_after_passes, args=(dumped, directory, reply), daemon=True).start()
+    lowered.compile(compiler_options=options)
+    _reply_with_dump(dumped, suffix, directory, reply)
+
+
+def _reply_after_passes(dumped: Path, directory: Path, reply: Reply) -> None:
+    # The zygote kills this process as soon as it has the answer: no code is generated.
+    while not dump.passes_done(dumped):
+        time.sleep(_POLL_SECONDS)
+    _reply_with_dump(dumped, dump.PASSES_TEXT, directory, reply)
+
+
+def _reply_with_dump(dumped: Path, suffix: str, directory: Path, reply: Reply) -> None:
+    result = dump.read(dumped, suffix)
+    if result is None:
+        found = ", ".join(sorted(path.name for path in dumped.iterdir())) or "nothing"
+        reply.done("refused", f"the compiler dumped no whole module *{suffix} (it dumped {found}); this version is not known")
+        return
+    _keep(directory, result)
+    reply.done("ok")
+
+
+def _keep(directory: Path, result: dump.Dumped) -> None:
+    (directory / "text").write_text(result.text, encoding="utf-8")
+    if result.memory_report:
+        (directory / "memory_report").write_text(result.memory_report, encoding="utf-8")
+
+
+def mesh_axes(candidate: dict[str, Any]) -> dict[str, int]:
+    """Mesh axes and their sizes, major first, of a candidate's JSON: objects with name and size, pairs, or one object."""
+    mesh = candidate["mesh"]
+    if isinstance(mesh, dict):
+        return {str(name): int(size) for name, size in mesh.items()}
+    pairs = [(axis["name"], axis["size"]) if isinstance(axis, dict) else axis for axis in mesh]
+    return {str(name): int(size) for name, size in pairs}
+
+
+def make_mesh(candidate: dict[str, Any], devices: list[Any], placement: list[int] | None) -> jax.sharding.Mesh:
+    """The candidate's logical mesh; rank r, counted row-major, is on device placement[r], or r where there is none."""
+    axes = mesh_axes(candidate)
+    order = list(range(len(devices))) if placement is None else placement
+    if sorted(order) != list(range(len(devices))):
+        raise ValueError(f"placement {order} does not name each of the {len(devices)} devices once")
+    if math.prod(axes.values()) != len(devices):
+        raise ValueError(f"mesh {axes} does not have the slice's {len(devices)} devices")
+    grid = numpy.empty(len(devices), dtype=object)
+    grid[:] = [devices[device] for device in order]
+    return jax.sharding.Mesh(grid.reshape(tuple(axes.values())), tuple(axes))
+
+
+def _devices(slice_name: str, coordinates: list[tuple[list[int], int]]) -> list[Any]:
+    """The compiler's device of each of our ids. Its own order is by host, so coordinates and core decide."""
+    try:
+        topology = topologies.get_topology_desc(platform="tpu", topology_name=slice_name)
+    except Exception as error:
+        raise CompilerUnusable(f"the TPU compiler does not know the slice {slice_name!r}: {error}") from error
+    by_place = {(_padded(device.coords), device.core_on_chip): device for device in topology.devices}
+    wanted = [(_padded(coordinate), core) for coordinate, core in coordinates]
+    if sorted(by_place) != sorted(wanted):
+        raise CompilerUnusable(
+            f"the TPU compiler's {slice_name} has {len(by_place)} devices at {sorted(by_place)[:4]} ..., "
+            f"the plan's has {len(wanted)} at {sorted(wanted)[:4]} ...: name a slice both know"
+        )
+    return [by_place[place] for place in wanted]
+
+
+def _padded(coordinate: Any) -> tuple[int, ...]:
+    return (*coordinate, 0, 0, 0)[: max(3, len(coordinate))]
