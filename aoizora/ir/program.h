@@ -81,4 +81,10 @@ class Program {
 /// Brackets, quotes and nested keys are respected: only top-level keys are found.
 std::string_view attribute(const Instruction& instruction, std::string_view key);
 
+/// HLO: the text between the parentheses behind the opcode: a constant's literal, a parameter's number. Empty for StableHLO.
+std::string_view operand_text(const Instruction& instruction);
+
+/// HLO: the computation an attribute names, called(p, while, "body"); `none` where absent. (Instruction::called is in order of print.)
+ComputationId called(const Program& program, const Instruction& instruction, std::string_view key);
+
 }  // namespace aoizora::ir

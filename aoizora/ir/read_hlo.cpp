@@ -1,0 +1,453 @@
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "aoizora/ir/readers.h"
+#include "aoizora/ir/scan_impl.h"
+#include "aoizora/ir/storage_impl.h"
+
+namespace aoizora::ir {
+namespace {
+
+/// What a byte means while attributes are skipped; everything else is passed over.
+enum class Mark : std::uint8_t { plain, open, close, quote, line, comma };
+
+constexpr std::array<Mark, 256> make_marks() {
+  std::array<Mark, 256> marks{};
+  for (const char c : {'(', '[', '{'}) marks[static_cast<unsigned char>(c)] = Mark::open;
+  for (const char c : {')', ']', '}'}) marks[static_cast<unsigned char>(c)] = Mark::close;
+  marks['"'] = Mark::quote;
+  marks['\n'] = Mark::line;
+  marks[','] = Mark::comma;
+  return marks;
+}
+constexpr std::array<Mark, 256> marks = make_marks();
+
+/// Keys whose values name computations.
+bool names_computations(std::string_view key) {
+  switch (key.size()) {
+    case 4: return key == "body";
+    case 5: return key == "calls";
+    case 6: return key == "select";
+    case 7: return key == "scatter";
+    case 8: return key == "to_apply";
+    case 9: return key == "condition";
+    case 16: return key == "true_computation";
+    case 17: return key == "false_computation";
+    case 19: return key == "branch_computations" || key == "called_computations";
+    default: return false;
+  }
+}
+
+class HloReader {
+ public:
+  explicit HloReader(Program& program)
+      : program_(program), store_(*program.storage), c_(program.storage->text) {
+    // A line of optimized HLO has about 200 bytes.
+    store_.instructions.reserve(store_.text.size() / 200 + 16);
+  }
+
+  void read() {
+    if (store_.text.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()) * 8) {
+      c_.fail("text is too long");
+    }
+    header();
+    while (c_.skip_space(), !c_.done()) {
+      if (!table()) computation();
+    }
+    if (program_.entry == none) c_.fail("the text ends without an ENTRY computation: it is cut, or no whole module");
+    resolve_calls();
+    program_.instructions = store_.instructions;
+    program_.computations = store_.computations;
+  }
+
+ private:
+  struct Call {
+    ComputationId* slot;
+    std::string_view name;
+  };
+
+  // "HloModule name, key=value, ..." up to the end of the line on which all brackets are closed.
+  void header() {
+    c_.skip_space();
+    if (!c_.take("HloModule")) c_.fail("expected HloModule at the start of the text");
+    c_.skip_blanks();
+    program_.name = name("the module");
+    const char* start = c_.at;
+    scan_attributes(start, nullptr);
+    program_.attributes = {start, static_cast<std::size_t>(c_.at - start)};
+    Instruction as_instruction;
+    as_instruction.attributes = program_.attributes;
+    program_.is_scheduled = attribute(as_instruction, "is_scheduled") == "true";
+  }
+
+  // Tables of source locations: a heading, then lines that start with a number.
+  bool table() {
+    for (const std::string_view heading : {"FileNames", "FunctionNames", "FileLocations", "StackFrames"}) {
+      if (!c_.starts_with(heading)) continue;
+      Cursor ahead = c_;
+      ahead.at += heading.size();
+      ahead.skip_blanks();
+      if (ahead.peek() != '\n' && ahead.peek() != '\r' && !ahead.done()) continue;
+      c_ = ahead;
+      while (c_.skip_line(), !c_.done()) {
+        ++c_.at;
+        if (!is_digit(c_.peek())) break;
+      }
+      return true;
+    }
+    return false;
+  }
+
+  std::string_view name(const char* of) {
+    c_.take('%');
+    const std::string_view found = c_.name();
+    if (found.empty()) c_.fail(std::string("expected the name of ") + of + (c_.done() ? ", the text ends here: it is cut" : ""));
+    return found;
+  }
+
+  // "%name (parameters) -> type {" instructions "}", or "%name {" ... "}".
+  void computation() {
+    const char* start = c_.at;
+    const bool entry = c_.starts_with("ENTRY") && is_space(c_.peek(5));
+    if (entry) {
+      c_.at += 5;
+      c_.skip_space();
+    }
+    Computation made;
+    made.name = name("a computation");
+    c_.skip_space();
+    if (c_.peek() == '(') c_.skip_balanced(false);
+    c_.skip_space();
+    if (c_.take("->")) {
+      c_.skip_space();
+      type(nullptr);
+      c_.skip_space();
+    }
+    c_.expect('{', "that opens the computation");
+    made.first = static_cast<InstructionId>(store_.instructions.size());
+    const auto id = static_cast<ComputationId>(store_.computations.size());
+    names_.truncate(0);
+    parameters_.clear();
+    while (true) {
+      c_.skip_space();
+      if (c_.done()) {
+        c_.fail_at(start, "computation " + std::string(made.name) + " is not closed: the text is cut");
+      }
+      if (c_.take('}')) break;
+      instruction(id, made);
+    }
+    made.count = static_cast<std::int32_t>(store_.instructions.size()) - made.first;
+    if (made.count == 0) c_.fail_at(start, "computation " + std::string(made.name) + " has no instruction");
+    if (made.root == none) {
+      made.root = made.first + made.count - 1;
+      store_.instructions.back().is_root = true;
+    }
+    for (const InstructionId parameter : parameters_) {
+      if (parameter == none) {
+        c_.fail_at(start, "computation " + std::string(made.name) + " lacks a parameter: numbers must be 0, 1, 2, ...");
+      }
+    }
+    made.parameters = store_.pool.copy(std::span<const InstructionId>(parameters_));
+    if (c_.peek() == ',') scan_attributes(c_.at, nullptr);  // }, execution_thread="sparsecore"
+    if (!computation_names_.insert(made.name, id)) {
+      c_.fail_at(start, "computation " + std::string(made.name) + " is defined twice");
+    }
+    if (entry) {
+      if (program_.entry != none) c_.fail_at(start, "a second ENTRY computation");
+      program_.entry = id;
+    }
+    store_.computations.push_back(made);
+  }
+
+  // "[ROOT] %name = type opcode(operands), key=value, ..."
+  void instruction(ComputationId computation, Computation& made) {
+    const char* start = c_.at;
+    Instruction out;
+    out.computation = computation;
+    if (c_.starts_with("ROOT") && is_space(c_.peek(4))) {
+      c_.at += 4;
+      c_.skip_space();
+      out.is_root = true;
+    }
+    out.name = name("an instruction");
+    c_.skip_space();
+    c_.expect('=', "behind the instruction's name");
+    c_.skip_space();
+    types_.clear();
+    type(&types_);
+    c_.skip_space();
+    const char* opcode = c_.at;
+    while (is_letter(c_.peek()) || is_digit(c_.peek()) || c_.peek() == '-') ++c_.at;
+    out.opcode = {opcode, static_cast<std::size_t>(c_.at - opcode)};
+    if (out.opcode.empty()) c_.fail("expected an opcode");
+    if (c_.peek() != '(') c_.fail("expected '(' behind opcode " + std::string(out.opcode));
+    const auto id = static_cast<InstructionId>(store_.instructions.size());
+    if (out.opcode == "parameter") {
+      parameter(id);
+    } else if (out.opcode == "constant") {
+      c_.skip_balanced(false);
+    } else {
+      operands();
+      out.operands = store_.pool.copy(std::span<const Operand>(operands_));
+      operands_.clear();
+    }
+    out.types = store_.pool.copy(std::span<const ArrayType>(types_));
+    const char* attributes = c_.at;
+    scan_attributes(start, &out);
+    const char* stop = c_.at;
+    while (stop > attributes && is_space(stop[-1])) --stop;
+    out.attributes = {attributes, static_cast<std::size_t>(stop - attributes)};
+    if (!names_.insert(out.name, id)) {
+      c_.fail_at(start, "instruction " + std::string(out.name) + " is defined twice in computation " + std::string(made.name));
+    }
+    if (out.is_root) {
+      if (made.root != none) c_.fail_at(start, "a second ROOT in computation " + std::string(made.name));
+      made.root = id;
+    }
+    if (id == std::numeric_limits<InstructionId>::max()) c_.fail("too many instructions");
+    store_.instructions.push_back(out);
+  }
+
+  void parameter(InstructionId id) {
+    ++c_.at;
+    c_.skip_space();
+    const char* start = c_.at;
+    const auto number = c_.number();
+    // More parameters than bytes of text cannot be.
+    if (!number || *number < 0 || *number >= static_cast<std::int64_t>(store_.text.size())) {
+      c_.fail_at(start, "expected a parameter's number");
+    }
+    c_.skip_space();
+    c_.expect(')', "behind the parameter's number");
+    const auto at = static_cast<std::size_t>(*number);
+    if (at >= parameters_.size()) {
+      // Parameters print in any order; a gap that large is no program.
+      if (at > parameters_.size() + 1'000'000) c_.fail_at(start, "parameter's number is out of range");
+      parameters_.resize(at + 1, none);
+    }
+    if (parameters_[at] != none) c_.fail_at(start, "parameter " + std::to_string(at) + " is defined twice");
+    parameters_[at] = id;
+  }
+
+  // "(%a, f32[2]{0} %b, /*index=5*/c)": names with or without their type and '%'.
+  void operands() {
+    ++c_.at;
+    while (true) {
+      c_.skip_space();
+      if (c_.take(')')) return;
+      if (c_.done()) c_.fail("operands are not closed: the text is cut");
+      std::string_view found;
+      const char* start = c_.at;
+      if (c_.peek() != '%') {
+        if (c_.peek() != '(') found = c_.name();
+        if (found.empty() || c_.peek() == '[' || c_.peek() == '(') {
+          c_.at = start;
+          type(nullptr);
+          c_.skip_space();
+          start = c_.at;
+          found = {};
+        }
+      }
+      if (found.empty()) found = name("an operand");
+      const std::int32_t id = names_.find(found);
+      if (id < 0) c_.fail_at(start, "operand " + std::string(found) + " is not defined before its use");
+      operands_.push_back({id, 0});
+      c_.skip_space();
+      if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind an operand");
+    }
+  }
+
+  // "bf16[2,5120]{1,0:T(8,128)(2,1)S(1)}", "(f32[], /*index=5*/(u32[], token[]))"; leaves go to `out`.
+  void type(std::vector<ArrayType>* out) {
+    std::int64_t depth = 0;
+    while (true) {
+      if (c_.take('(') || c_.take("b(")) {  // a tuple, or a buffer of one array
+        ++depth;
+        skip_space_fast();
+        if (c_.peek() != ')') continue;
+      } else {
+        array_type(out);
+      }
+      while (true) {
+        if (depth == 0) return;
+        skip_space_fast();
+        if (c_.take(')')) {
+          if (--depth == 0) return;
+          continue;
+        }
+        if (!c_.take(',')) c_.fail(c_.done() ? "type is not closed: the text is cut" : "expected ',' or ')' in a tuple type");
+        skip_space_fast();
+        break;
+      }
+    }
+  }
+
+  void skip_space_fast() {
+    if (c_.at < c_.end && (is_space(*c_.at) || *c_.at == '/')) c_.skip_space();
+  }
+
+  DType dtype_of(std::string_view spelled) {
+    if (spelled == last_spelled_) return last_dtype_;
+    const DType found = dtype_from_name(spelled);
+    last_spelled_ = spelled;
+    last_dtype_ = found;
+    return found;
+  }
+
+  void array_type(std::vector<ArrayType>* out) {
+    const char* start = c_.at;
+    while (c_.at < c_.end && (is_letter(*c_.at) || is_digit(*c_.at))) ++c_.at;
+    const std::string_view spelled{start, static_cast<std::size_t>(c_.at - start)};
+    ArrayType made;
+    made.dtype = dtype_of(spelled);
+    if (spelled.empty() || made.dtype == DType::unknown) {
+      c_.fail_at(start, c_.done() ? "expected a type, the text ends here: it is cut"
+                                  : "expected a type, found '" + std::string(spelled.substr(0, 40)) + "'");
+    }
+    c_.expect('[', "of the type");
+    dims_.clear();
+    while (!c_.take(']')) {
+      skip_space_fast();
+      if (c_.take("<=")) {}  // dynamic, with a bound
+      if (c_.take('?')) {
+        dims_.push_back(1);  // without one
+      } else {
+        const auto dim = c_.number();
+        if (!dim || *dim < 0) c_.fail(c_.done() ? "type is not closed: the text is cut" : "expected a dimension");
+        dims_.push_back(*dim);
+      }
+      skip_space_fast();
+      if (!c_.take(',') && c_.peek() != ']') c_.fail("expected ',' or ']' in a type");
+    }
+    if (c_.peek() == '{') layout(made);
+    if (!out) return;
+    made.dims = store_.pool.copy(std::span<const std::int64_t>(dims_));
+    out->push_back(made);
+  }
+
+  void layout(ArrayType& made) {
+    const char* start = c_.at + 1;
+    c_.skip_balanced(false);
+    made.layout = {start, static_cast<std::size_t>(c_.at - 1 - start)};
+    // S(n) stands last, behind the tiles; SC(...) is another thing.
+    const std::size_t space = made.layout.rfind("S(");
+    if (space == std::string_view::npos) return;
+    Cursor digits(made.layout.substr(space + 2));
+    const auto number = digits.number();
+    if (number && *number >= 0 && *number < 1'000'000 && digits.peek() == ')') made.memory_space = static_cast<int>(*number);
+  }
+
+  // Goes to the end of the line on which all brackets are closed, or to a bracket that closes what is around. Strings are passed
+  // over whole. At the top level the computations named are noted in `of`.
+  void scan_attributes(const char* start, Instruction* of) {
+    const char* p = c_.at;
+    const char* const end = c_.end;
+    std::int64_t depth = 0;
+    called_.clear();
+    calls_here_.clear();
+    while (true) {
+      while (p < end && marks[static_cast<unsigned char>(*p)] == Mark::plain) ++p;
+      if (p >= end) break;
+      switch (marks[static_cast<unsigned char>(*p)]) {
+        case Mark::open:
+          ++depth;
+          ++p;
+          continue;
+        case Mark::close:
+          if (depth == 0) break;
+          --depth;
+          ++p;
+          continue;
+        case Mark::quote:
+          c_.at = p;
+          c_.skip_string();
+          p = c_.at;
+          continue;
+        case Mark::line:
+          if (depth == 0) break;
+          ++p;
+          continue;
+        case Mark::comma:
+          ++p;
+          if (depth == 0 && of) {
+            c_.at = p;
+            c_.skip_blanks();
+            const std::string_view key = c_.name();
+            if (c_.peek() == '=' && names_computations(key)) {
+              ++c_.at;
+              computations_named(key);
+            }
+            p = c_.at;
+          }
+          continue;
+        case Mark::plain:
+          continue;
+      }
+      break;
+    }
+    c_.at = p;
+    if (depth != 0) c_.fail_at(start, "a bracket on this line is not closed: the text is cut");
+    if (of && !called_.empty()) {
+      const auto slots = store_.pool.copy(std::span<const ComputationId>(called_));
+      of->called = slots;
+      for (const auto& [at, wanted] : calls_here_) calls_.push_back({&slots[at], wanted});
+    }
+  }
+
+  // "%a" or "{%a, %b}"
+  void computations_named(std::string_view key) {
+    const bool list = c_.take('{');
+    while (true) {
+      if (list) c_.skip_space();
+      if (list && c_.take('}')) return;
+      const char* start = c_.at;
+      c_.take('%');
+      const std::string_view wanted = c_.name();
+      if (wanted.empty()) {
+        c_.fail_at(start, "expected the name of a computation behind " + std::string(key) + "=");
+      }
+      const std::int32_t id = computation_names_.find(wanted);
+      if (id < 0) calls_here_.emplace_back(called_.size(), wanted);
+      called_.push_back(id);
+      if (!list) return;
+      c_.skip_space();
+      if (!c_.take(',') && c_.peek() != '}') c_.fail("expected ',' or '}' behind the name of a computation");
+    }
+  }
+
+  void resolve_calls() {
+    for (const Call& call : calls_) {
+      *call.slot = computation_names_.find(call.name);
+      if (*call.slot < 0) c_.fail_at(call.name.data(), "computation " + std::string(call.name) + " does not exist");
+    }
+  }
+
+  Program& program_;
+  Program::Storage& store_;
+  Cursor c_;
+  NameTable names_;              ///< of the computation being read
+  NameTable computation_names_;
+  std::vector<Call> calls_;      ///< of computations that come later in the text
+  std::vector<InstructionId> parameters_;
+  std::vector<ArrayType> types_;
+  std::vector<Operand> operands_;
+  std::vector<std::int64_t> dims_;
+  std::vector<ComputationId> called_;
+  std::vector<std::pair<std::size_t, std::string_view>> calls_here_;
+  std::string_view last_spelled_;
+  DType last_dtype_ = DType::unknown;
+};
+
+}  // namespace
+
+Program read_hlo(std::string text) {
+  Program program;
+  program.storage->text = std::move(text);
+  program.dialect = Dialect::hlo;
+  HloReader(program).read();
+  check_acyclic(program);
+  return program;
+}
+
+}  // namespace aoizora::ir

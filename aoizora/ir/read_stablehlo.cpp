@@ -1,0 +1,785 @@
+#include <limits>
+#include <utility>
+
+#include "aoizora/ir/readers.h"
+#include "aoizora/ir/scan_impl.h"
+#include "aoizora/ir/storage_impl.h"
+
+namespace aoizora::ir {
+namespace {
+
+/// Regions inside regions: programs have a dozen.
+constexpr int max_nesting = 256;
+
+/// What of one operation is known while it is read.
+struct Operation {
+  InstructionId id = none;
+  std::int32_t results = 0;                    ///< how many the left side names
+  bool is_function = false;
+  bool args_for_all_regions = false;           ///< stablehlo.while's custom form: one list of names for both regions
+  const char* attributes = nullptr;            ///< first byte behind the opcode or the operands
+  const char* attributes_end = nullptr;
+};
+
+/// A block argument that waits for its region.
+struct Argument {
+  std::string_view name;
+  std::size_t first_type = 0;  ///< in arg_types_
+  std::size_t types = 0;
+  std::string_view attributes;
+  std::int32_t like = -1;  ///< stablehlo.while's custom form: has the type of this result
+};
+
+/// Reads the generic form by its grammar; the custom forms by what they have in common: operands are names with '%', a '{' that ends
+/// its line opens a region, the last ':' outside brackets precedes the types.
+class MlirReader {
+ public:
+  explicit MlirReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {}
+
+  void read() {
+    const ComputationId module = open_computation("", none);
+    skip_between();
+    if (c_.starts_with("\"builtin.module\"") || (c_.starts_with("module") && !is_name(c_.peek(6)))) {
+      operation(module, 0);
+      skip_between();
+      if (!c_.done()) c_.fail("text behind the module");
+    } else {
+      block(module, 0, true);
+    }
+    if (functions_.size() == 0) c_.fail("the module has no function");
+    resolve();
+    lay_out();
+  }
+
+ private:
+  struct Pending {
+    Instruction instruction;
+    std::vector<ComputationId> called;
+  };
+  struct Def {
+    InstructionId instruction;
+    std::int32_t first;
+    std::int32_t count;
+  };
+
+  // Between operations: spaces, comments, aliases ("#map = ...", "!t = ...") and resource blocks.
+  void skip_between() {
+    while (true) {
+      c_.skip_space();
+      if (c_.starts_with("{-#")) {
+        const std::size_t close = c_.rest().find("#-}");
+        if (close == std::string_view::npos) c_.fail("resources are not closed: expected #-}");
+        c_.at += close + 3;
+      } else if (c_.peek() == '#' || c_.peek() == '!') {
+        while (!c_.done() && *c_.at != '\n') {
+          if (*c_.at == '"') {
+            c_.skip_string();
+          } else if (is_open(*c_.at)) {
+            c_.skip_balanced(true);
+          } else {
+            ++c_.at;
+          }
+        }
+      } else {
+        return;
+      }
+    }
+  }
+
+  static bool is_open(char c) { return c == '(' || c == '[' || c == '{' || c == '<'; }
+
+  ComputationId open_computation(std::string_view name, InstructionId caller) {
+    Computation made;
+    made.name = name;
+    made.caller = caller;
+    store_.computations.push_back(made);
+    members_.emplace_back();
+    if (store_.computations.size() >= static_cast<std::size_t>(std::numeric_limits<ComputationId>::max())) c_.fail("too many regions");
+    return static_cast<ComputationId>(store_.computations.size() - 1);
+  }
+
+  InstructionId add(ComputationId computation) {
+    if (pending_.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max())) c_.fail("too many operations");
+    pending_.emplace_back();
+    pending_.back().instruction.computation = computation;
+    return static_cast<InstructionId>(pending_.size() - 1);
+  }
+
+  Instruction& at(InstructionId id) { return pending_[static_cast<std::size_t>(id)].instruction; }
+
+  void define(std::string_view name, InstructionId instruction, std::int32_t first, std::int32_t count) {
+    if (!names_.insert(name, static_cast<std::int32_t>(defs_.size()))) {
+      c_.fail_at(name.data(), "value %" + std::string(name) + " is defined twice");
+    }
+    defs_.push_back({instruction, first, count});
+  }
+
+  // "%name" or "%name#k"
+  Operand use() {
+    const char* start = c_.at;
+    c_.expect('%', "before a value");
+    const std::string_view name = c_.name();
+    const std::int32_t found = names_.find(name);
+    if (found < 0) c_.fail_at(start, "value %" + std::string(name) + " is not defined before its use");
+    const Def& def = defs_[static_cast<std::size_t>(found)];
+    std::int64_t result = 0;
+    if (c_.take('#')) {
+      const auto number = c_.number();
+      if (!number || *number < 0 || *number >= def.count) c_.fail_at(start, "value %" + std::string(name) + " has no such result");
+      result = *number;
+    }
+    return {def.instruction, def.first + static_cast<std::int32_t>(result)};
+  }
+
+  // Operations up to the brace that closes the region. Labels "^bb0(%a: type):" begin a further block each.
+  void block(ComputationId computation, int depth, bool to_the_end) {
+    bool first_label = true;
+    while (true) {
+      skip_between();
+      if (c_.done()) {
+        if (to_the_end) return;
+        c_.fail("a region is not closed: the text is cut");
+      }
+      if (c_.peek() == '}' && !to_the_end) {
+        ++c_.at;
+        return;
+      }
+      if (c_.peek() == '^') {
+        ++c_.at;
+        c_.name();
+        if (!first_label || !members_[static_cast<std::size_t>(computation)].empty()) {
+          const InstructionId caller = store_.computations[static_cast<std::size_t>(computation)].caller;
+          const std::string_view name = store_.computations[static_cast<std::size_t>(computation)].name;
+          computation = open_computation(name, caller);
+          if (region_owner_ != none) pending_[static_cast<std::size_t>(region_owner_)].called.push_back(computation);
+        }
+        first_label = false;
+        if (c_.take('(')) block_arguments(computation);
+        c_.skip_blanks();
+        c_.expect(':', "behind a block's label");
+        continue;
+      }
+      operation(computation, depth);
+    }
+  }
+
+  // "%a: type, %b: type)" behind the parenthesis.
+  void block_arguments(ComputationId computation) {
+    while (true) {
+      c_.skip_space();
+      if (c_.take(')')) break;
+      waiting_.push_back(argument());
+      c_.skip_space();
+      if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind a block's argument");
+    }
+    give_arguments(computation, waiting_);
+    waiting_.clear();
+  }
+
+  // "%name: type {attributes} loc(...)"
+  Argument argument() {
+    Argument made;
+    c_.expect('%', "before an argument");
+    made.name = c_.name();
+    c_.skip_space();
+    c_.expect(':', "behind an argument's name");
+    c_.skip_space();
+    made.first_type = arg_types_.size();
+    std::vector<ArrayType> around = std::exchange(types_, {});
+    type();
+    arg_types_.insert(arg_types_.end(), types_.begin(), types_.end());
+    made.types = types_.size();
+    types_ = std::move(around);
+    c_.skip_space();
+    if (c_.peek() == '{') {
+      const char* start = c_.at;
+      c_.skip_balanced(true);
+      made.attributes = {start, static_cast<std::size_t>(c_.at - start)};
+      c_.skip_space();
+    }
+    location();
+    return made;
+  }
+
+  void location() {
+    if (c_.starts_with("loc(")) {
+      c_.at += 3;
+      c_.skip_balanced(true);
+    }
+  }
+
+  void give_arguments(ComputationId computation, const std::vector<Argument>& arguments) {
+    std::vector<InstructionId> ids;
+    for (const Argument& argument : arguments) {
+      const InstructionId id = add(computation);
+      Instruction& made = at(id);
+      made.name = argument.name;
+      made.opcode = "parameter";
+      made.types = store_.pool.copy(std::span<const ArrayType>(arg_types_).subspan(argument.first_type, argument.types));
+      made.attributes = argument.attributes;
+      members_[static_cast<std::size_t>(computation)].push_back(id);
+      define(argument.name, id, 0, 1);
+      ids.push_back(id);
+    }
+    arg_types_.clear();
+    if (!ids.empty()) store_.computations[static_cast<std::size_t>(computation)].parameters = store_.pool.copy(std::span<const InstructionId>(ids));
+  }
+
+  // Stands behind the brace that opens a region of `op`.
+  void region(Operation& op, int depth) {
+    if (depth >= max_nesting) c_.fail("regions are nested deeper than " + std::to_string(max_nesting));
+    const ComputationId made = open_computation(op.is_function ? at(op.id).name : std::string_view(), op.is_function ? none : op.id);
+    pending_[static_cast<std::size_t>(op.id)].called.push_back(made);
+    if (op.is_function) {
+      if (!functions_.insert(at(op.id).name, made)) c_.fail("function @" + std::string(at(op.id).name) + " is defined twice");
+      if (first_function_ == none) first_function_ = made;
+    }
+    const std::size_t names = names_.size();
+    const std::size_t defs = defs_.size();
+    const InstructionId owner = std::exchange(region_owner_, op.id);
+    std::vector<Argument> own = op.args_for_all_regions ? waiting_ : std::exchange(waiting_, {});
+    std::vector<Argument> kept = std::exchange(waiting_, {});
+    give_arguments(made, own);
+    block(made, depth + 1, false);
+    waiting_ = op.args_for_all_regions ? std::move(kept) : std::vector<Argument>{};
+    region_owner_ = owner;
+    names_.truncate(names);
+    defs_.resize(defs);
+  }
+
+  // [%results =] "opcode"(...) or [%results =] opcode ...
+  void operation(ComputationId computation, int depth) {
+    const char* start = c_.at;
+    struct Left {
+      std::string_view name;
+      std::int32_t count;
+    };
+    std::vector<Left> left;
+    std::int64_t count = 0;
+    while (c_.peek() == '%') {
+      ++c_.at;
+      Left one{c_.name(), 1};
+      if (c_.take(':')) {
+        const auto number = c_.number();
+        if (!number || *number < 1 || *number > 1'000'000) c_.fail("expected how many results the operation has");
+        one.count = static_cast<std::int32_t>(*number);
+      }
+      count += one.count;
+      if (count > 1'000'000) c_.fail("too many results");
+      left.push_back(one);
+      c_.skip_space();
+      if (c_.take(',')) {
+        c_.skip_space();
+        continue;
+      }
+      c_.expect('=', "behind an operation's results");
+      c_.skip_space();
+      break;
+    }
+    Operation op;
+    op.id = add(computation);
+    op.results = static_cast<std::int32_t>(count);
+    if (!left.empty()) at(op.id).name = left.front().name;
+    types_.clear();
+    if (c_.peek() == '"') {
+      generic(op, depth);
+    } else if (is_letter(c_.peek())) {
+      custom(op, depth);
+    } else {
+      c_.fail(c_.done() ? "expected an operation, the text ends here: it is cut" : "expected an operation");
+    }
+    c_.skip_blanks();
+    location();
+    Instruction& made = at(op.id);
+    if (op.results > 0) {
+      // An operation with a list of types and no arrow has its results' types last.
+      if (types_.size() < static_cast<std::size_t>(op.results)) {
+        c_.fail_at(start, "operation " + std::string(made.opcode) + " has fewer types than results");
+      }
+      const auto all = std::span<const ArrayType>(types_);
+      made.types = store_.pool.copy(arrow_ ? all : all.last(static_cast<std::size_t>(op.results)));
+    }
+    members_[static_cast<std::size_t>(computation)].push_back(op.id);
+    std::int32_t first = 0;
+    for (const Left& one : left) {
+      define(one.name, op.id, first, one.count);
+      first += one.count;
+    }
+    if (made.opcode == "func.call") note_call(op.id, start);
+    if (made.opcode == "builtin.module") {
+      program_.name = made.name;
+      program_.attributes = made.attributes;
+    }
+  }
+
+  void note_call(InstructionId id, const char* start) {
+    std::string_view callee = attribute(at(id), "callee");
+    if (callee.empty()) {
+      const std::size_t found = at(id).attributes.find('@');
+      if (found != std::string_view::npos) callee = at(id).attributes.substr(found);
+    }
+    if (callee.empty() || callee.front() != '@') c_.fail_at(start, "a call without @callee");
+    Cursor symbol(callee);
+    calls_.push_back({id, take_symbol(symbol)});
+  }
+
+  // "@name" or "@\"name\""
+  static std::string_view take_symbol(Cursor& c) {
+    ++c.at;
+    if (c.peek() != '"') return c.name();
+    const char* start = c.at + 1;
+    c.skip_string();
+    return {start, static_cast<std::size_t>(c.at - 1 - start)};
+  }
+
+  // "opcode"(%operands) [^successors] <{properties}> ({regions}) {attributes} : (types) -> types
+  void generic(Operation& op, int depth) {
+    const char* start = c_.at;
+    c_.skip_string();
+    const std::string_view opcode{start + 1, static_cast<std::size_t>(c_.at - start - 2)};
+    at(op.id).opcode = opcode;
+    op.is_function = opcode == "func.func";
+    c_.skip_space();
+    c_.expect('(', "that opens the operands");
+    std::vector<Operand> operands;
+    while (true) {
+      c_.skip_space();
+      if (c_.take(')')) break;
+      operands.push_back(use());
+      c_.skip_space();
+      if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind an operand");
+    }
+    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands));
+    c_.skip_space();
+    if (c_.peek() == '[') c_.skip_balanced(true);
+    c_.skip_space();
+    std::string_view properties;
+    if (c_.starts_with("<{")) properties = balanced();
+    at(op.id).attributes = properties;
+    if (op.is_function || opcode == "builtin.module" || opcode == "sdy.mesh") symbol_from_attributes(op);
+    c_.skip_space();
+    if (c_.take('(')) {
+      std::vector<std::string_view> argument_attributes = op.is_function ? list_of(attribute(at(op.id), "arg_attrs")) : std::vector<std::string_view>{};
+      do {
+        c_.skip_space();
+        c_.expect('{', "that opens a region");
+        region(op, depth);
+        c_.skip_space();
+      } while (c_.take(','));
+      c_.expect(')', "that closes the regions");
+      if (!argument_attributes.empty()) give_attributes(op.id, argument_attributes);
+    }
+    c_.skip_space();
+    if (c_.peek() == '{') {
+      const std::string_view dictionary = balanced();
+      const char* behind = properties.data() + properties.size();
+      if (properties.empty()) {
+        at(op.id).attributes = dictionary;
+      } else if (dictionary.data() - behind <= 1) {  // side by side
+        at(op.id).attributes = {properties.data(), properties.size() + static_cast<std::size_t>(dictionary.data() - behind) + dictionary.size()};
+      } else {
+        at(op.id).attributes = store_.pool.copy(std::string(properties) + " " + std::string(dictionary));
+      }
+      c_.skip_space();
+    }
+    c_.expect(':', "before the operation's types");
+    c_.skip_space();
+    result_types();
+    if (op.results != 0 && types_.size() < static_cast<std::size_t>(op.results)) c_.fail_at(start, "fewer types than results");
+  }
+
+  std::string_view balanced() {
+    const char* start = c_.at;
+    c_.skip_balanced(true);
+    return {start, static_cast<std::size_t>(c_.at - start)};
+  }
+
+  void symbol_from_attributes(Operation& op) {
+    const std::string_view quoted = attribute(at(op.id), "sym_name");
+    if (quoted.size() >= 2 && quoted.front() == '"') at(op.id).name = quoted.substr(1, quoted.size() - 2);
+  }
+
+  // The elements of "[{...}, {...}]".
+  std::vector<std::string_view> list_of(std::string_view list) {
+    std::vector<std::string_view> out;
+    if (list.size() < 2 || list.front() != '[') return out;
+    Cursor c(list.substr(1, list.size() - 2));
+    while (true) {
+      while (is_space(c.peek()) || c.peek() == ',') ++c.at;
+      if (c.peek() != '{') return out;
+      const char* start = c.at;
+      c.skip_balanced(true);
+      out.emplace_back(start, static_cast<std::size_t>(c.at - start));
+    }
+  }
+
+  void give_attributes(InstructionId function, const std::vector<std::string_view>& attributes) {
+    const std::vector<ComputationId>& called = pending_[static_cast<std::size_t>(function)].called;
+    if (called.empty()) return;
+    const auto parameters = store_.computations[static_cast<std::size_t>(called.front())].parameters;
+    for (std::size_t i = 0; i < std::min(parameters.size(), attributes.size()); ++i) {
+      if (attributes[i] != "{}") at(parameters[i]).attributes = attributes[i];
+    }
+  }
+
+  // Reads on the custom form up to the end of its last line.
+  void custom(Operation& op, int depth) {
+    std::string_view opcode = c_.name();
+    if (opcode == "call") opcode = "func.call";
+    if (opcode == "return") opcode = "func.return";
+    if (opcode == "module") opcode = "builtin.module";
+    at(op.id).opcode = opcode;
+    op.is_function = opcode == "func.func";
+    op.attributes = c_.at;
+    const bool symbol = op.is_function || opcode == "builtin.module" || opcode == "sdy.mesh";
+    const bool loop = opcode == "stablehlo.while";
+    bool symbol_wanted = symbol;
+    std::vector<Operand> operands;
+    std::int64_t brackets = 0;
+    arrow_ = false;
+    const auto end_attributes = [&] {
+      if (!op.attributes_end) op.attributes_end = c_.at;
+    };
+    while (!c_.done()) {
+      const char ch = *c_.at;
+      if (ch == '"') {
+        c_.skip_string();
+      } else if (ch == '%') {
+        Cursor ahead = c_;
+        ++ahead.at;
+        const std::string_view name = ahead.name();
+        if (ahead.peek() == ':' && ahead.peek(1) == ' ') {
+          waiting_.push_back(argument());
+        } else if (loop && brackets > 0 && ahead.starts_with(" = %")) {
+          c_.at = ahead.at + 3;
+          Argument made;
+          made.name = name;
+          made.like = static_cast<std::int32_t>(operands.size());
+          waiting_.push_back(made);
+          op.args_for_all_regions = true;
+          operands.push_back(use());
+        } else {
+          operands.push_back(use());
+        }
+      } else if (ch == '@' && symbol_wanted) {
+        at(op.id).name = take_symbol(c_);
+        symbol_wanted = false;
+      } else if (ch == '@') {
+        take_symbol(c_);
+      } else if (ch == '{' && brackets == 0 && opens_region()) {
+        end_attributes();
+        ++c_.at;
+        at(op.id).attributes = {op.attributes, static_cast<std::size_t>(op.attributes_end - op.attributes)};
+        if (op.args_for_all_regions) type_loop_arguments();
+        std::vector<ArrayType> saved = std::exchange(types_, {});
+        const bool arrow = arrow_;
+        region(op, depth);
+        types_ = std::move(saved);
+        arrow_ = arrow;
+      } else if (is_open(ch) && (ch == '{' || ch == '[' || ch == '<')) {
+        c_.skip_balanced(true);
+      } else if (ch == '(') {
+        ++brackets;
+        ++c_.at;
+      } else if (ch == ')') {
+        if (--brackets < 0) c_.fail("')' without '('");
+        ++c_.at;
+      } else if (ch == ':' && brackets == 0 && !symbol) {
+        end_attributes();
+        ++c_.at;
+        c_.skip_blanks();
+        types_.clear();
+        result_types();
+      } else if (ch == '\n') {
+        if (brackets == 0 && !goes_on(opcode)) break;
+        ++c_.at;
+      } else if (ch == '}') {
+        break;  // of the region around, on the same line
+      } else if (is_letter(ch)) {
+        if (c_.starts_with("loc(")) {
+          end_attributes();
+          location();
+        } else {
+          c_.name();
+        }
+      } else {
+        ++c_.at;
+      }
+    }
+    if (brackets != 0) c_.fail("'(' is not closed: the text is cut");
+    end_attributes();
+    const char* stop = op.attributes_end;
+    while (stop > op.attributes && is_space(stop[-1])) --stop;
+    at(op.id).attributes = {op.attributes, static_cast<std::size_t>(stop - op.attributes)};
+    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands));
+    waiting_.clear();
+  }
+
+  // The custom form of stablehlo.while lists the types once, before its regions.
+  void type_loop_arguments() {
+    for (Argument& argument : waiting_) {
+      const auto like = static_cast<std::size_t>(argument.like);
+      if (argument.like < 0 || like >= types_.size()) c_.fail("a loop with fewer types than values");
+      argument.first_type = arg_types_.size();
+      argument.types = 1;
+      arg_types_.push_back(types_[like]);
+    }
+  }
+
+  // MLIR prints dictionaries on one line and regions on several.
+  bool opens_region() const {
+    Cursor ahead = c_;
+    ++ahead.at;
+    ahead.skip_blanks();
+    if (ahead.starts_with("loc(") || ahead.starts_with("//")) return true;
+    return ahead.peek() == '\n' || ahead.peek() == '\r' || ahead.done();
+  }
+
+  // Lines that continue an operation: the regions of while and reduce.
+  bool goes_on(std::string_view opcode) const {
+    if (opcode != "stablehlo.while" && opcode != "stablehlo.reduce" && opcode != "stablehlo.scan") return false;
+    Cursor ahead = c_;
+    while (is_space(ahead.peek())) ++ahead.at;
+    return ahead.starts_with("cond {") || ahead.starts_with("do {") || ahead.starts_with("reducer(") || ahead.starts_with("attributes {");
+  }
+
+  // "(types) -> types", "(types) -> (types)" or "type, type"; what remains in types_ are the results', or the whole list.
+  void result_types() {
+    arrow_ = false;
+    if (c_.take('(')) {
+      type_list();
+      c_.skip_space();
+      if (!c_.take("->")) return;
+      arrow_ = true;
+      types_.clear();
+      c_.skip_space();
+      if (c_.take('(')) {
+        type_list();
+      } else {
+        type();
+      }
+      return;
+    }
+    while (true) {
+      type();
+      c_.skip_blanks();
+      if (!c_.take(',')) break;
+      c_.skip_space();
+    }
+    if (c_.take("->")) {
+      arrow_ = true;
+      types_.clear();
+      c_.skip_blanks();
+      if (c_.take('(')) {
+        type_list();
+      } else {
+        type();
+      }
+    }
+  }
+
+  void type_list() {
+    while (true) {
+      c_.skip_space();
+      if (c_.take(')')) return;
+      type();
+      c_.skip_space();
+      if (c_.peek() == '{') c_.skip_balanced(true);  // a result's attributes
+      c_.skip_space();
+      if (!c_.take(',') && c_.peek() != ')') c_.fail(c_.done() ? "types are not closed: the text is cut" : "expected ',' or ')' behind a type");
+    }
+  }
+
+  // One type; a tuple gives its leaves, what is no array one of no size.
+  void type() {
+    const char* start = c_.at;
+    int tuples = 0;
+    while (true) {
+      while (c_.take("tuple<")) {
+        if (++tuples > max_nesting) c_.fail("tuples are nested deeper than " + std::to_string(max_nesting));
+        c_.skip_space();
+      }
+      if (!(tuples > 0 && c_.peek() == '>')) leaf(start);
+      while (tuples > 0) {
+        c_.skip_space();
+        if (c_.take('>')) {
+          --tuples;
+          continue;
+        }
+        if (!c_.take(',')) c_.fail("expected ',' or '>' in a tuple type");
+        c_.skip_space();
+        break;
+      }
+      if (tuples == 0) return;
+    }
+  }
+
+  void leaf(const char* start) {
+    ArrayType made;
+    if (c_.take("tensor<")) {
+      tensor(made);
+    } else if (c_.peek() == '(') {  // a function's type
+      c_.skip_balanced(true);
+      c_.skip_space();
+      if (c_.take("->")) {
+        c_.skip_space();
+        if (c_.peek() == '(') {
+          c_.skip_balanced(true);
+        } else {
+          skip_plain_type(start);
+        }
+      }
+    } else {
+      const char* from = c_.at;
+      skip_plain_type(start);
+      const std::string_view spelled{from, static_cast<std::size_t>(c_.at - from)};
+      made.dtype = spelled == "!stablehlo.token" || spelled == "!mhlo.token" ? DType::token : dtype_from_name(spelled);
+    }
+    types_.push_back(made);
+  }
+
+  void skip_plain_type(const char* start) {
+    c_.take('!');
+    if (c_.name().empty()) c_.fail_at(start, c_.done() ? "expected a type, the text ends here: it is cut" : "expected a type");
+    if (c_.peek() == '<') c_.skip_balanced(true);
+  }
+
+  // "2x?x5120xbf16, #encoding>"
+  void tensor(ArrayType& made) {
+    dims_.clear();
+    std::vector<std::size_t>& dynamic = dynamic_;
+    dynamic.clear();
+    while (true) {
+      if (c_.peek() == '?' && c_.peek(1) == 'x') {
+        dynamic.push_back(dims_.size());
+        dims_.push_back(1);
+        c_.at += 2;
+        continue;
+      }
+      if (!is_digit(c_.peek())) break;
+      const char* start = c_.at;
+      const auto dim = c_.number();
+      if (!dim || c_.peek() != 'x') c_.fail_at(start, "expected 'x' behind a dimension");
+      ++c_.at;
+      dims_.push_back(*dim);
+    }
+    const char* element = c_.at;
+    c_.take('!');
+    c_.name();
+    if (c_.peek() == '<') c_.skip_balanced(true);
+    made.dtype = dtype_from_name({element, static_cast<std::size_t>(c_.at - element)});
+    if (c_.at == element) c_.fail("expected the type of the elements");
+    c_.skip_space();
+    if (c_.take(',')) {
+      c_.skip_space();
+      const char* encoding = c_.at;
+      while (!c_.done() && *c_.at != '>') {
+        if (is_open(*c_.at)) {
+          c_.skip_balanced(true);
+        } else {
+          ++c_.at;
+        }
+      }
+      bounds({encoding, static_cast<std::size_t>(c_.at - encoding)});
+    }
+    c_.expect('>', "behind a tensor's type");
+    made.dims = store_.pool.copy(std::span<const std::int64_t>(dims_));
+  }
+
+  // "#stablehlo.bounds<4, ?>": a dynamic dimension counts as its bound.
+  void bounds(std::string_view encoding) {
+    const std::size_t found = encoding.find("bounds<");
+    if (found == std::string_view::npos) return;
+    Cursor c(encoding.substr(found + 7));
+    for (std::size_t dim = 0; dim < dims_.size(); ++dim) {
+      while (is_space(c.peek()) || c.peek() == ',') ++c.at;
+      if (c.take('?')) continue;
+      const auto bound = c.number();
+      if (!bound) return;
+      if (std::find(dynamic_.begin(), dynamic_.end(), dim) != dynamic_.end()) dims_[dim] = *bound;
+    }
+  }
+
+  // Functions by name; a call's callee.
+  void resolve() {
+    for (const auto& [id, callee] : calls_) {
+      const std::int32_t found = functions_.find(callee);
+      if (found < 0) c_.fail_at(callee.data(), "function @" + std::string(callee) + " does not exist");
+      pending_[static_cast<std::size_t>(id)].called.push_back(found);
+    }
+    const std::int32_t main = functions_.find("main");
+    program_.entry = main >= 0 ? main : first_function_;
+  }
+
+  // Instructions of a computation side by side, computations in order of print.
+  void lay_out() {
+    std::vector<InstructionId> placed(pending_.size(), none);
+    std::vector<InstructionId> order;
+    order.reserve(pending_.size());
+    for (std::size_t id = 0; id < store_.computations.size(); ++id) {
+      Computation& computation = store_.computations[id];
+      computation.first = static_cast<InstructionId>(order.size());
+      computation.count = static_cast<std::int32_t>(members_[id].size());
+      for (const InstructionId member : members_[id]) {
+        placed[static_cast<std::size_t>(member)] = static_cast<InstructionId>(order.size());
+        order.push_back(member);
+      }
+      if (computation.count > 0) computation.root = computation.first + computation.count - 1;
+    }
+    const auto moved = [&](InstructionId id) { return id == none ? none : placed[static_cast<std::size_t>(id)]; };
+    store_.instructions.reserve(order.size());
+    for (const InstructionId from : order) {
+      Pending& p = pending_[static_cast<std::size_t>(from)];
+      Instruction out = p.instruction;
+      std::vector<Operand> operands(out.operands.begin(), out.operands.end());
+      for (Operand& operand : operands) operand.instruction = moved(operand.instruction);
+      out.operands = store_.pool.copy(std::span<const Operand>(operands));
+      out.called = store_.pool.copy(std::span<const ComputationId>(p.called));
+      store_.instructions.push_back(out);
+    }
+    for (Computation& computation : store_.computations) {
+      computation.caller = moved(computation.caller);
+      std::vector<InstructionId> parameters(computation.parameters.begin(), computation.parameters.end());
+      for (InstructionId& parameter : parameters) parameter = moved(parameter);
+      computation.parameters = store_.pool.copy(std::span<const InstructionId>(parameters));
+      if (computation.root != none) store_.instructions[static_cast<std::size_t>(computation.root)].is_root = true;
+    }
+    program_.instructions = store_.instructions;
+    program_.computations = store_.computations;
+  }
+
+  Program& program_;
+  Program::Storage& store_;
+  Cursor c_;
+  std::vector<Pending> pending_;                     ///< in order of print, whatever the block
+  std::vector<std::vector<InstructionId>> members_;  ///< of each computation
+  NameTable names_;
+  std::vector<Def> defs_;
+  NameTable functions_;
+  ComputationId first_function_ = none;
+  struct Call {
+    InstructionId call;
+    std::string_view callee;
+  };
+  std::vector<Call> calls_;
+  std::vector<Argument> waiting_;
+  std::vector<ArrayType> arg_types_;
+  InstructionId region_owner_ = none;
+  std::vector<ArrayType> types_;
+  std::vector<std::int64_t> dims_;
+  std::vector<std::size_t> dynamic_;
+  bool arrow_ = false;
+};
+
+}  // namespace
+
+Program read_stablehlo(std::string text) {
+  Program program;
+  program.storage->text = std::move(text);
+  program.dialect = Dialect::stablehlo;
+  MlirReader(program).read();
+  check_acyclic(program);
+  return program;
+}
+
+}  // namespace aoizora::ir

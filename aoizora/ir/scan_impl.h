@@ -1,0 +1,158 @@
+#pragma once
+// Walking over HLO and MLIR text without building anything. Included by this room's .cpp files only.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "aoizora/errors.h"
+
+namespace aoizora::ir {
+
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+/// Characters of names and keys: HLO's identifiers and MLIR's, with the dashes of opcodes.
+inline bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '$'; }
+inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+inline std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
+}
+inline std::int64_t saturating_add(std::int64_t a, std::int64_t b) {
+  std::int64_t out = 0;
+  return __builtin_add_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
+}
+
+/// A place in a text and what may follow it. Every read past the end gives '\0'.
+struct Cursor {
+  const char* begin = nullptr;
+  const char* at = nullptr;
+  const char* end = nullptr;
+
+  explicit Cursor(std::string_view text) : begin(text.data()), at(text.data()), end(text.data() + text.size()) {}
+
+  bool done() const { return at >= end; }
+  char peek(std::ptrdiff_t ahead = 0) const { return ahead < end - at ? at[ahead] : '\0'; }
+  std::string_view rest() const { return {at, static_cast<std::size_t>(end - at)}; }
+  bool starts_with(std::string_view s) const { return rest().substr(0, s.size()) == s; }
+
+  [[noreturn]] void fail(const std::string& what) const { fail_at(at, what); }
+  [[noreturn]] void fail_at(const char* where, const std::string& what) const {
+    where = std::min(where, end);
+    const std::int64_t line = 1 + std::count(begin, where, '\n');
+    const char* start = where;
+    while (start > begin && start[-1] != '\n') --start;
+    throw ParseError(what, line, 1 + (where - start));
+  }
+
+  /// Spaces, new lines, "/* */" and "//" comments.
+  void skip_space() {
+    while (at < end) {
+      if (is_space(*at)) {
+        ++at;
+      } else if (*at != '/') {
+        return;
+      } else if (peek(1) == '*') {
+        const std::size_t close = rest().find("*/", 2);
+        if (close == std::string_view::npos) fail("comment is not closed: expected */");
+        at += close + 2;
+      } else if (peek(1) == '/') {
+        skip_line();
+      } else {
+        return;
+      }
+    }
+  }
+  void skip_blanks() {
+    while (at < end && (*at == ' ' || *at == '\t')) ++at;
+  }
+  void skip_line() {
+    const void* found = std::memchr(at, '\n', static_cast<std::size_t>(end - at));
+    at = found ? static_cast<const char*>(found) : end;
+  }
+  bool take(char c) {
+    if (peek() != c || at >= end) return false;
+    ++at;
+    return true;
+  }
+  bool take(std::string_view s) {
+    if (!starts_with(s)) return false;
+    at += s.size();
+    return true;
+  }
+  void expect(char c, const char* where) {
+    if (!take(c)) fail(std::string("expected '") + c + "' " + where + (done() ? ", the text ends here" : ""));
+  }
+  /// Longest run of name characters; may be empty.
+  std::string_view name() {
+    const char* start = at;
+    while (at < end && is_name(*at)) ++at;
+    return {start, static_cast<std::size_t>(at - start)};
+  }
+  /// A whole number; nullopt if there is none or it does not fit.
+  std::optional<std::int64_t> number() {
+    const char* start = at;
+    const bool negative = take('-');
+    if (!is_digit(peek())) {
+      at = start;
+      return std::nullopt;
+    }
+    std::int64_t value = 0;
+    while (at < end && is_digit(*at)) {
+      if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *at - '0', &value)) {
+        fail_at(start, "number does not fit in 64 bits");
+      }
+      ++at;
+    }
+    return negative ? -value : value;
+  }
+
+  /// Stands on '"': goes behind the closing one.
+  void skip_string() {
+    const char* start = at++;
+    while (true) {
+      const void* found = at < end ? std::memchr(at, '"', static_cast<std::size_t>(end - at)) : nullptr;
+      if (!found) fail_at(start, "string is not closed");
+      const char* quote = static_cast<const char*>(found);
+      const char* slash = quote;
+      while (slash > at && slash[-1] == '\\') --slash;
+      at = quote + 1;
+      if ((quote - slash) % 2 == 0) return;
+    }
+  }
+  /// Stands on an opening bracket: goes behind its closing one. `angles` makes '<' and '>' brackets, arrows excepted (MLIR).
+  void skip_balanced(bool angles) {
+    const char* start = at;
+    std::int64_t depth = 0;
+    while (at < end) {
+      switch (*at) {
+        case '"':
+          skip_string();
+          continue;
+        case '(': case '[': case '{':
+          ++depth;
+          break;
+        case ')': case ']': case '}':
+          --depth;
+          break;
+        case '<':
+          if (angles) ++depth;
+          break;
+        case '>':
+          if (angles && !(at > begin && at[-1] == '-')) --depth;
+          break;
+        default:
+          break;
+      }
+      ++at;
+      if (depth == 0) return;
+    }
+    fail_at(start, std::string("'") + *start + "' is not closed: the text is cut");
+  }
+};
+
+}  // namespace aoizora::ir

@@ -1,0 +1,133 @@
+#pragma once
+// What a Program owns, and the pools its views point into. Included by this room's .cpp files only.
+#include <cstddef>
+#include <cstdint>
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aoizora/ir/program.h"
+
+namespace aoizora::ir {
+
+/// Bump allocator: nothing is freed before the whole, so spans into it stay valid.
+class Pool {
+ public:
+  template <class T>
+  std::span<T> copy(std::span<const T> values) {
+    static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= alignof(std::max_align_t));
+    if (values.empty()) return {};
+    T* out = reinterpret_cast<T*>(take(values.size_bytes(), alignof(T)));
+    std::uninitialized_copy(values.begin(), values.end(), out);
+    return {out, values.size()};
+  }
+  std::string_view copy(std::string_view text) {
+    const auto out = copy(std::span<const char>(text.data(), text.size()));
+    return {out.data(), out.size()};
+  }
+
+ private:
+  std::byte* take(std::size_t bytes, std::size_t alignment) {
+    used_ = (used_ + alignment - 1) / alignment * alignment;
+    if (blocks_.empty() || used_ + bytes > size_) {
+      size_ = std::max(bytes, std::min<std::size_t>(std::size_t{1} << 20, std::max<std::size_t>(4096, size_ * 2)));
+      blocks_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size_));
+      used_ = 0;
+    }
+    std::byte* out = blocks_.back().get() + used_;
+    used_ += bytes;
+    return out;
+  }
+  std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  std::size_t used_ = 0;
+  std::size_t size_ = 0;
+};
+
+struct Program::Storage {
+  std::string text;
+  Pool pool;
+  std::vector<Instruction> instructions;
+  std::vector<Computation> computations;
+};
+
+/// Throws ParseError if a computation calls itself, directly or through others: everything behind the readers relies on it.
+void check_acyclic(const Program& program);
+
+/// Computations so that each comes before those it calls.
+std::vector<ComputationId> callers_first(const Program& program);
+
+/// Names to numbers, open addressing. `truncate` takes names back in the order last in, first out: the scopes of nested regions.
+class NameTable {
+ public:
+  NameTable() : slots_(64, 0) {}
+
+  /// Returns false if the name is already there.
+  bool insert(std::string_view name, std::int32_t value) {
+    if ((entries_.size() + 1) * 2 > slots_.size()) grow();
+    const std::uint64_t h = hash(name);
+    std::size_t slot = probe(name, h);
+    if (slots_[slot] != 0) return false;
+    entries_.push_back({name, h, value});
+    slots_[slot] = static_cast<std::uint32_t>(entries_.size());
+    return true;
+  }
+  /// Returns -1 if the name is not there.
+  std::int32_t find(std::string_view name) const {
+    const std::uint32_t at = slots_[probe(name, hash(name))];
+    return at == 0 ? -1 : entries_[at - 1].value;
+  }
+  std::size_t size() const { return entries_.size(); }
+  void truncate(std::size_t size) {
+    while (entries_.size() > size) {
+      slots_[probe(entries_.back().name, entries_.back().hash)] = 0;
+      entries_.pop_back();
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string_view name;
+    std::uint64_t hash;
+    std::int32_t value;
+  };
+  static std::uint64_t mix(std::uint64_t h) {
+    h *= 0x9E3779B97F4A7C15U;
+    return h ^ (h >> 32);
+  }
+  static std::uint64_t hash(std::string_view s) {
+    std::uint64_t h = s.size();
+    while (s.size() >= 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, s.data(), 8);
+      h = mix(h ^ word);
+      s.remove_prefix(8);
+    }
+    std::uint64_t word = 0;
+    if (!s.empty()) std::memcpy(&word, s.data(), s.size());
+    return mix(h ^ word);
+  }
+  std::size_t probe(std::string_view name, std::uint64_t h) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t slot = h & mask;
+    while (slots_[slot] != 0) {
+      const Entry& e = entries_[slots_[slot] - 1];
+      if (e.hash == h && e.name == name) break;
+      slot = (slot + 1) & mask;
+    }
+    return slot;
+  }
+  void grow() {
+    slots_.assign(slots_.size() * 2, 0);
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      slots_[probe(entries_[i].name, entries_[i].hash)] = static_cast<std::uint32_t>(i + 1);
+    }
+  }
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> slots_;  ///< 1 + index into entries_; 0 is free
+};
+
+}  // namespace aoizora::ir
