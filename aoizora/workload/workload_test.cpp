@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(Request_SaysWhatIsAllowed) {
   BOOST_TEST(contains(plan(video(485, 832, 21)), "nearest 480 or 496"));
   BOOST_TEST(contains(plan(video(480, 8, 21)), "nearest 16"));
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max();
-  BOOST_TEST(contains(plan(video(huge - 15, 832, 21)), "multiple of 16"));
+  BOOST_TEST(contains(plan(video(huge, 832, 21)), "multiple of 16"));
   BOOST_TEST(plan(video(std::int64_t{1} << 40, std::int64_t{1} << 40, 21)) != "");
   BOOST_TEST(plan(video(480, 832, huge)) != "");
   Request many;
