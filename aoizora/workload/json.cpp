@@ -2,6 +2,7 @@
 #include <cmath>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "aoizora/errors.h"
 #include "aoizora/workload/wan.h"
@@ -212,6 +213,14 @@ json::value write_tensor(const Tensor& tensor) {
                       {"repeat", tensor.repeat}};
 }
 
+constexpr std::pair<const char*, std::int64_t WanConfig::*> kConfigKeys[] = {
+    {"num_attention_heads", &WanConfig::num_attention_heads}, {"attention_head_dim", &WanConfig::attention_head_dim},
+    {"ffn_dim", &WanConfig::ffn_dim},                         {"num_layers", &WanConfig::num_layers},
+    {"text_dim", &WanConfig::text_dim},                       {"text_length", &WanConfig::text_length},
+    {"freq_dim", &WanConfig::freq_dim},                       {"patch_t", &WanConfig::patch_t},
+    {"patch_h", &WanConfig::patch_h},                         {"patch_w", &WanConfig::patch_w},
+    {"in_channels", &WanConfig::in_channels},                 {"out_channels", &WanConfig::out_channels}};
+
 }  // namespace
 
 std::string to_json(const Workload& workload) {
@@ -293,19 +302,18 @@ Request read_request(const std::string& source) {
   return result;
 }
 
+std::string to_json(const WanConfig& config) {
+  json::object document;
+  for (const auto& [key, member] : kConfigKeys) document[key] = config.*member;
+  return json::serialize(document);
+}
+
 WanConfig read_wan_config(const std::string& source) {
   const json::value document = parse(source);
   Fields fields(document, "config");
   WanConfig result;
-  const std::pair<const char*, std::int64_t*> sizes[] = {
-      {"num_attention_heads", &result.num_attention_heads}, {"attention_head_dim", &result.attention_head_dim},
-      {"ffn_dim", &result.ffn_dim},                         {"num_layers", &result.num_layers},
-      {"text_dim", &result.text_dim},                       {"text_length", &result.text_length},
-      {"freq_dim", &result.freq_dim},                       {"patch_t", &result.patch_t},
-      {"patch_h", &result.patch_h},                         {"patch_w", &result.patch_w},
-      {"in_channels", &result.in_channels},                 {"out_channels", &result.out_channels}};
-  for (const auto& [key, into] : sizes) {
-    if (const json::value* value = fields.find(key)) *into = integer(*value, fields.path(key), 1);
+  for (const auto& [key, member] : kConfigKeys) {
+    if (const json::value* value = fields.find(key)) result.*member = integer(*value, fields.path(key), 1);
   }
   fields.done();
   return result;

@@ -1,4 +1,6 @@
 #pragma once
+#include <array>
+
 #include "aoizora/workload/workload.h"
 
 namespace aoizora::workload {
@@ -21,7 +23,13 @@ struct WanConfig {
 /// The published sizes of "wan2.1-14b" and "wan2.1-1.3b".
 WanConfig wan_config(const std::string& model);
 
-/// The config as JSON text with the keys above; missing keys take the 14B model's size, unknown ones are refused.
+/// The latents a request denoises: [batch, channels, frames, height, width]. Throws as make_workload does.
+std::array<std::int64_t, 5> latent_shape(const Request& request);
+
+/// The config as JSON text with the keys above.
+std::string to_json(const WanConfig& config);
+
+/// The config from JSON text with the keys above; missing keys take the 14B model's size, unknown ones are refused.
 WanConfig read_wan_config(const std::string& json);
 
 /// The table of a Wan transformer on latents of [batch, in_channels, latent_frames, latent_height, latent_width].

@@ -1,6 +1,7 @@
 #include "aoizora/workload/workload.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <string_view>
@@ -94,7 +95,7 @@ WanConfig wan_config(const std::string& model) {
   throw InvalidRequest("unknown model \"" + model + "\"; did you mean \"" + closest->name + "\"? Known: " + join(model_names()));
 }
 
-Workload make_workload(const Request& request) {
+std::array<std::int64_t, 5> latent_shape(const Request& request) {
   const WanConfig config = wan_config(request.model);
   check_multiple("height", request.height, kPixelStride * config.patch_h);
   check_multiple("width", request.width, kPixelStride * config.patch_w);
@@ -105,12 +106,17 @@ Workload make_workload(const Request& request) {
   if (request.videos < 1 || request.videos > std::numeric_limits<std::int32_t>::max()) {
     throw InvalidRequest("videos is " + std::to_string(request.videos) + "; it must be 1 or more");
   }
+  return {request.batch(), config.in_channels, (request.frames - 1) / kFrameStride + 1, request.height / kPixelStride,
+          request.width / kPixelStride};
+}
+
+Workload make_workload(const Request& request) {
+  const auto [batch, channels, frames, height, width] = latent_shape(request);
   if (request.steps < 1) throw InvalidRequest("steps is " + std::to_string(request.steps) + "; it must be 1 or more");
   if (request.reserved_hbm_bytes < 0) {
     throw InvalidRequest("reserved_hbm_bytes is " + std::to_string(request.reserved_hbm_bytes) + "; it must be 0 or more");
   }
-  Workload result = wan_workload(config, request.batch(), (request.frames - 1) / kFrameStride + 1, request.height / kPixelStride,
-                                 request.width / kPixelStride, request.dtype);
+  Workload result = wan_workload(wan_config(request.model), batch, frames, height, width, request.dtype);
   result.name = request.model;
   return result;
 }

@@ -195,6 +195,23 @@ BOOST_AUTO_TEST_CASE(WanConfig_RefusesWhatThePatchDoesNotDivide) {
   BOOST_CHECK_THROW(wan_workload(config, 1, 2, 4, 6, DType::f32), InvalidRequest);
 }
 
+BOOST_AUTO_TEST_CASE(WanConfig_RoundTrips) {
+  for (const std::string& model : model_names()) {
+    const std::string text = to_json(wan_config(model));
+    BOOST_TEST(to_json(read_wan_config(text)) == text);
+  }
+}
+
+// The latents' volume over the patch's is the number of tokens.
+BOOST_DATA_TEST_CASE(LatentShape_HoldsTheTokens, data::make(shapes), shape) {
+  const Request request = video(shape.height, shape.width, shape.frames);
+  const auto [batch, channels, frames, height, width] = latent_shape(request);
+  const WanConfig config = wan_config(request.model);
+  BOOST_TEST(batch == 2);
+  BOOST_TEST(channels == config.in_channels);
+  BOOST_TEST(frames * height * width == shape.tokens * config.patch_t * config.patch_h * config.patch_w);
+}
+
 // No text crashes the readers: each is read or refused with one of our errors.
 BOOST_AUTO_TEST_CASE(Readers_RefuseBrokenText) {
   BOOST_TEST(contains(message<ParseError>([] { read_request("{\n  \"model\": }"); }), "line 2, column 1"));

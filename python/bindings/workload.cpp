@@ -20,6 +20,16 @@ void bind_workload(nb::module_& m) {
       [](const std::string& json) { return workload::to_json(workload::make_workload(workload::read_request(json))); }, nb::arg("request_json"),
       "The workload table of a request, as JSON.");
   m.def(
+      "latent_shape",
+      [](const std::string& json) {
+        const auto shape = workload::latent_shape(workload::read_request(json));
+        return std::vector<std::int64_t>(shape.begin(), shape.end());
+      },
+      nb::arg("request_json"), "The latents of a request: [batch, channels, frames, height, width].");
+  m.def(
+      "wan_config", [](const std::string& model) { return workload::to_json(workload::wan_config(model)); }, nb::arg("model"),
+      "The published sizes of a model, as JSON.");
+  m.def(
       "wan_workload",
       [](const std::string& config_json, std::int64_t batch, std::int64_t latent_frames, std::int64_t latent_height,
          std::int64_t latent_width, const std::string& dtype) {
