@@ -20,7 +20,7 @@ struct PhysicalCost {
   double seconds = 0;              ///< α_τ + Ψ / b_ICI + hops: all groups together
   double lone_group_seconds = 0;   ///< the slowest group if it ran alone: seconds minus this is what sharing costs
   double paper_seconds = 0;        ///< the paper's way: spans charged, no sharing between groups
-  std::vector<double> dimension_seconds;  ///< busy time of each physical dimension's engine
+  std::vector<double> dimension_seconds;  ///< busy time of each physical dimension's engine; one more entry for core and DCN links
   std::vector<LinkLoad> loads;     ///< every link it uses, by link id
 };
 
@@ -28,5 +28,44 @@ struct PhysicalCost {
 /// dimension; several dimensions use several ports; AR = RS + AG; A2A every ordered pair over its route; permutes and broadcasts
 /// over dimension-ordered routes.
 PhysicalCost physical_cost(const ir::Collective& collective, const placement::Placement& placement, const topology::Slice& slice);
+
+/// Who talks to whom, without how much: programs repeat few of these, so Ψ is computed once for each.
+struct Pattern {
+  topology::CollectiveKind kind{};
+  ir::ReplicaGroups groups;
+  std::vector<std::pair<std::int32_t, std::int32_t>> pairs;
+  friend bool operator==(const Pattern&, const Pattern&) = default;
+};
+
+/// Ψ of a pattern for one byte of payload: every cost is `fixed + B x per_byte`.
+struct UnitCost {
+  double fixed_seconds = 0;  ///< α_τ and hop latency
+  double seconds_per_byte = 0;
+  double lone_fixed_seconds = 0;
+  double lone_seconds_per_byte = 0;
+  double paper_fixed_seconds = 0;
+  double paper_seconds_per_byte = 0;
+  std::vector<double> dimension_seconds_per_byte;
+  std::vector<LinkLoad> loads;                 ///< bytes on the link for a byte of payload
+  std::vector<double> link_seconds_per_byte;   ///< of the same links: load / rate
+};
+
+/// The part of a slice that routing needs, laid out flat; built once for many patterns. The slice must outlive it.
+class Network {
+ public:
+  explicit Network(const topology::Slice& slice);
+  /// Appends the links of the dimension-ordered route; the same links as Slice::route.
+  void route(topology::DeviceId from, topology::DeviceId to, std::vector<topology::LinkId>& links) const;
+
+  const topology::Slice* slice;
+  int dimensions;                     ///< of the slice; coordinates have one more, the core
+  bool ici_only;
+  std::vector<int> coordinates;       ///< [device][dimension], the core last
+  std::vector<int> extents;           ///< of each dimension, cores last
+  std::vector<topology::LinkId> reverse;  ///< the same wire's other direction
+};
+
+/// Ψ of a pattern. Throws InvalidRequest where a logical id has no device.
+UnitCost unit_cost(const Pattern& pattern, std::span<const topology::DeviceId> devices, const Network& network);
 
 }  // namespace aoizora::ranking

@@ -9,7 +9,7 @@
 
 namespace aoizora::ranking {
 
-/// Overrides for a what-if: every ICI rate times `rate_scale` ("nominal and half of it").
+/// Overrides for a what-if: every link's rate and flow limit times `rate_scale` ("nominal and half of it").
 struct Q2Options {
   double rate_scale = 1.0;
   bool dependency_order = false;  ///< the second model: dependencies only, as the paper words it

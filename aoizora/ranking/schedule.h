@@ -6,6 +6,7 @@
 #include "aoizora/candidates/candidate.h"
 #include "aoizora/ir/collectives.h"
 #include "aoizora/ir/program.h"
+#include "aoizora/ranking/psi.h"
 #include "aoizora/topology/slice.h"
 #include "aoizora/workload/workload.h"
 
@@ -16,12 +17,16 @@ enum class Rung : std::uint8_t { passes, code };
 
 /// What the core does next, in the HLO's own order.
 struct Step {
-  enum class Kind : std::uint8_t { compute, synchronous, start, done, loop } kind = Kind::compute;
-  double seconds = 0;            ///< compute: what the core spends; cycles / clock, or max(FLOP time, HBM time)
+  enum class Kind : std::uint8_t { compute, synchronous, start, done, loop, copy_start, copy_done } kind = Kind::compute;
+  double seconds = 0;            ///< compute: what the core spends; cycles / clock, or max(FLOP time, HBM time). copy_start: the DMA's
   std::int32_t collective = -1;  ///< synchronous, start, done: index into CompiledProgram::collectives
   std::int32_t body = -1;        ///< loop: index into CompiledProgram::sequences
   std::int64_t trips = 1;        ///< loop
   std::int32_t instruction = -1; ///< in the program, for the trace; -1 where merged
+  std::int32_t copy = -1;        ///< copy_start, copy_done: which DMA, below CompiledProgram::copies
+  std::int32_t ready = -1;       ///< start, synchronous: last step of this sequence whose result the operands need; -1 for none
+  std::vector<std::int32_t> after;  ///< start, synchronous: collectives of this sequence whose results the operands need
+  std::int32_t needed = -1;      ///< done, synchronous: first step that needs the result, or the number of steps
 };
 
 /// A kind of compute time, for the breakdown.
@@ -46,6 +51,9 @@ struct CompiledProgram {
   Rung rung = Rung::passes;
   std::vector<ir::Collective> collectives;  ///< views in them are empty: they outlive the program
   std::vector<std::string> collective_names;
+  std::vector<Pattern> patterns;         ///< distinct kinds and groups
+  std::vector<std::int32_t> pattern_of;  ///< one a collective: index into patterns
+  std::int32_t copies = 0;               ///< DMAs between memory spaces
   std::vector<Sequence> sequences;
   std::int32_t entry = 0;
   std::int32_t block = -1;           ///< sequence of the repeated block's body; -1 where nothing repeats
