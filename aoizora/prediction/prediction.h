@@ -31,6 +31,7 @@ struct Node {
   bool in_block = false;      ///< inside the repeated block's loop
   double flops = 0;           ///< per device
   double hbm_bytes = 0;       ///< per device, reads and writes
+  double kernel_seconds = 0;  ///< opaque kernels: grid steps x cycles a step / clock; 0 for what runs at FLOPs/ρ_dev
   topology::CollectiveKind collective{};
   std::vector<std::string> mesh_axes;  ///< axes of the group
   std::int64_t group_size = 1;         ///< n
