@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,7 +58,7 @@ MemoryEstimate memory_estimate(const workload::Workload& workload, const Candida
 
 struct EnumerationOptions {
   std::int64_t hbm_budget_bytes = 0;            ///< 0: the slice's HBM
-  std::int64_t minimum_weight_sharding = 0;     ///< 0: from HBM (the smallest factor with which the weights alone fit)
+  std::int64_t minimum_weight_sharding = 0;     ///< 0: from HBM (the smallest factor with which the weights alone fit; 1 if nothing fits so)
   bool ulysses = true;                          ///< offer Ulysses beside gathered keys
 };
 
@@ -71,17 +72,31 @@ struct Enumeration {
   std::int64_t fitting = 0;           ///< after M̂ <= budget
   std::int64_t with_attention = 0;    ///< after attention kinds are added: candidates.size()
   double smallest_estimate_bytes = 0; ///< least M̂ over the distinct ones, for "how much is missing"
+  std::int64_t weight_sharding = 1;   ///< the minimum weight-sharding factor that was applied
+  bool idle_axes = false;             ///< mesh axes that divide nothing were let in, because nothing fits without them
 };
 
-/// Legal, canonical, de-duplicated shardings (paper 4.2). Throws Infeasible, naming what is missing and what would help, where
-/// no legal mesh exists or none fits.
+/// Legal, canonical, de-duplicated shardings (paper 4.2). Batch axes are on data (and on fsdp too where both are larger than 1 and
+/// divide it), sequence axes on context, every weight axis on each subset of the present mesh axes. Of equal ones the one kept has
+/// the fewest mesh axes of size > 1, then the rules nearest to the workload's stock rules. Throws Infeasible, naming what is
+/// missing and what would help, where no legal mesh exists or none fits.
 Enumeration enumerate(const workload::Workload& workload, const topology::Slice& slice, const EnumerationOptions& options);
 
 /// Equal for two candidates exactly if renaming, splitting or merging mesh axes maps every tensor's sharding, activations
 /// included, of one to the other's, and attention kind, blocks and options are the same.
 std::string canonical_signature(const workload::Workload& workload, const Candidate& candidate);
 
+/// {"mesh": {"data": 2, ...}, "rules": {...}, "attention": "gathered", "blocks": {"queries": 512, "keys": 512}, "compiler_options": {}}.
+/// The reader takes nothing else: throws ParseError or InvalidRequest.
 std::string to_json(const Candidate& candidate);
 Candidate read_candidate(const std::string& json);
+
+std::string to_json(const MemoryEstimate& estimate);
+
+/// Counts, and for each candidate its signature and memory.
+std::string to_json(const workload::Workload& workload, const Enumeration& enumeration);
+
+/// The options as JSON; missing keys take the defaults, unknown keys are refused.
+EnumerationOptions read_enumeration_options(const std::string& json);
 
 }  // namespace aoizora::candidates
