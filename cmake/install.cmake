@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS aoizora EXPORT aoizoraTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY aoizora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY aoizora DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" REGEX "_impl\\.h$|/test_[^/]*\\.h$" EXCLUDE)
 install(EXPORT aoizoraTargets NAMESPACE aoizora:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aoizora)
 configure_package_config_file(cmake/aoizoraConfig.cmake.in aoizoraConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/aoizora NO_SET_AND_CHECK_MACRO)
