@@ -50,8 +50,14 @@ std::string_view hlo_attribute(std::string_view text, std::string_view key) {
       if (!c.done() && c.peek() != ',') ++c.at;
       continue;
     }
-    const std::string_view value = value_here(c, false);
-    if (found == key) return value;
+    const char* start = c.at;
+    value_here(c, false);
+    // mesh['a'=4,'b'=16], device_ids=([4,16]T(1,0)) {'a'} is one value.
+    if (c.starts_with(", device_ids=(")) {
+      ++c.at;
+      value_here(c, false);
+    }
+    if (found == key) return {start, static_cast<std::size_t>(c.at - start)};
   }
   return {};
 }
