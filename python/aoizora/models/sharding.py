@@ -12,6 +12,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from aoizora.errors import InvalidRequest
 
+TILE_ROWS = 8
+"""Rows of one tile of an array in TPU memory."""
+
 ATTENTION_KINDS = ("gathered", "ulysses")
 
 # Where an activation names a mesh axis twice, the first of these keeps it, then the leftmost dimension; as the axis
@@ -57,6 +60,13 @@ class Sharding:
     def factor(self, axis: str | None) -> int:
         """Into how many pieces a logical axis is divided."""
         return math.prod(self.mesh.shape[name] for name in self.mesh_axes(axis))
+
+    def padded(self, length: int, axis: str) -> int:
+        """The length an activation's axis gets: pieces of one size, of whole tiles, and the whole a
+        multiple of the kernel's key block where it is long enough for one, so that nothing is copied to be padded later."""
+        pieces = self.factor(axis) * TILE_ROWS
+        unit = math.lcm(pieces, self.key_block) if length > self.key_block else pieces
+        return math.ceil(length / unit) * unit
 
     def spec(self, axes: Sequence[str | None]) -> PartitionSpec:
         """The PartitionSpec of a weight. A mesh axis twice on one tensor is refused."""

@@ -2,16 +2,13 @@
 
 Parameters are a flat dict under the public checkpoint's names; the blocks' are stacked along a first dimension of layers and
 named without their number ("blocks.attn1.to_q.weight"). The list of them, with shapes and logical axes, is the C++ library's
-workload table. Stored otherwise than in the checkpoint: matrices are [in, out], the patch convolution is one of them, and
-`attn1`'s queries and keys have the channels of each head in the order even, odd, so that rotary embedding works on two halves
-instead of interleaved pairs (scores do not see the order, as long as it is the same for both).
+workload table. Matrices are [in, out], the checkpoint's are [out, in]; the patch convolution is one of them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -23,7 +20,7 @@ import numpy as np
 from aoizora import _core
 from aoizora.errors import InvalidRequest
 from aoizora.models.attention import AttentionImpl, attention
-from aoizora.models.sharding import Sharding
+from aoizora.models.sharding import TILE_ROWS, Sharding
 
 Params = dict[str, jax.Array]
 
@@ -89,7 +86,7 @@ def forward(
     """One pass: latents [batch, channels, frames, height, width], timestep [batch], text [batch, length, text_dim]."""
     grid = tuple(size // patch for size, patch in zip(latents.shape[2:], config.patch_size, strict=True))
     tokens = int(np.prod(grid))
-    padding = -tokens % sharding.factor("sequence")
+    padding = sharding.padded(tokens, "sequence") - tokens
     x = _entry(params, latents, grid, padding, config, sharding)
     time, modulation = _time_conditioning(params, timestep, config, sharding)
     context = _text_conditioning(params, text, sharding)
@@ -152,36 +149,73 @@ def _text_conditioning(params: Params, text: jax.Array, sharding: Sharding) -> j
 def _rotary_tables(
     grid: tuple[int, ...], padding: int, head_dim: int, sharding: Sharding
 ) -> tuple[jax.Array, jax.Array]:
-    """cos and sin of each token's angles [sequence, head_dim / 2], frame, row and column angles side by side."""
+    """cos and sin of each token's angles [sequence, head_dim], a pair of channels an angle; frame, row and column side by side."""
     side = 2 * (head_dim // 6)
 
     def table(function: Callable[[Any], Any]) -> jax.Array:
         parts = []
         for axis, (size, dim) in enumerate(zip(grid, (head_dim - 2 * side, side, side), strict=True)):
-            angles = np.outer(np.arange(size), 1.0 / 1e4 ** (np.arange(0, dim, 2) / dim))
-            shape = [1, 1, 1, dim // 2]
+            angles = np.outer(np.arange(size), 1.0 / 1e4 ** (np.arange(0, dim, 2) / dim)).repeat(2, axis=1)
+            shape = [1, 1, 1, dim]
             shape[axis] = size
-            parts.append(jnp.broadcast_to(jnp.asarray(function(angles), jnp.float32).reshape(shape), (*grid, dim // 2)))
-        whole = jnp.concatenate(parts, -1).reshape(-1, head_dim // 2)
+            parts.append(jnp.broadcast_to(jnp.asarray(function(angles), jnp.float32).reshape(shape), (*grid, dim)))
+        whole = jnp.concatenate(parts, -1).reshape(-1, head_dim)
         return sharding.constrain(jnp.pad(whole, ((0, padding), (0, 0))), "sequence", None)
 
     return table(np.cos), table(np.sin)
 
 
+def _split_heads(x: jax.Array, length_axis: str, config: WanConfig, sharding: Sharding) -> jax.Array:
+    """[batch, length, heads x head_dim] to [batch, heads, length, head_dim], by whole tiles where the length allows: the
+    compiler makes two transposes of the plain one."""
+    batch, length, _ = x.shape
+    rows = TILE_ROWS if length % (TILE_ROWS * sharding.factor(length_axis)) == 0 else 1
+    x = x.reshape(batch, length // rows, rows, config.num_attention_heads, config.attention_head_dim)
+    x = x.transpose(0, 3, 1, 2, 4).reshape(batch, config.num_attention_heads, length, config.attention_head_dim)
+    return sharding.constrain(x, "batch", "heads", length_axis, None)
+
+
+def _merge_heads(x: jax.Array, length_axis: str, sharding: Sharding) -> jax.Array:
+    """The inverse of `_split_heads`."""
+    batch, heads, length, head_dim = x.shape
+    rows = TILE_ROWS if length % (TILE_ROWS * sharding.factor(length_axis)) == 0 else 1
+    x = x.reshape(batch, heads, length // rows, rows, head_dim)
+    x = x.transpose(0, 2, 3, 1, 4).reshape(batch, length, heads * head_dim)
+    return sharding.constrain(x, "batch", length_axis, "heads")
+
+
 def _heads(
-    layer: Params, name: str, norm: str, x: jax.Array, length_axis: str, config: WanConfig, sharding: Sharding
+    layer: Params, name: str, which: str, x: jax.Array, length_axis: str, config: WanConfig, sharding: Sharding
 ) -> jax.Array:
-    """RMS-normalised (over all heads) projection of x as [batch, length, heads, head_dim], in f32."""
-    x = sharding.constrain(_linear(layer, name, x), "batch", length_axis, "heads").astype(jnp.float32)
-    x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + config.eps) * layer[f"{norm}.weight"]
-    return x.reshape(*x.shape[:2], config.num_attention_heads, config.attention_head_dim)
+    """Queries ("q", scaled by 1/sqrt(head_dim)) or keys ("k") of x, RMS-normalised over all heads: [batch, heads, length,
+    head_dim]."""
+    x = sharding.constrain(_linear(layer, f"{name}.to_{which}", x), "batch", length_axis, "heads")
+    mean_square = jnp.square(x.astype(jnp.float32)).mean(-1)
+    inverse = jax.lax.rsqrt(mean_square + config.eps)[:, None, :, None]
+    scale = layer[f"{name}.norm_{which}.weight"].reshape(config.num_attention_heads, 1, config.attention_head_dim)
+    scale = scale * (config.attention_head_dim**-0.5 if which == "q" else 1.0)
+    return (_split_heads(x, length_axis, config, sharding).astype(jnp.float32) * inverse * scale).astype(x.dtype)
 
 
 def _rotate(x: jax.Array, rotary: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Turns (x1, x2), the halves of each head's channels, by the token's angles."""
-    cos, sin = (table[None, :, None, :] for table in rotary)
-    x1, x2 = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([x1 * cos - x2 * sin, x1 * sin + x2 * cos], -1)
+    """Turns the pairs of each head's channels by the token's angles: (a, b) -> (a cos - b sin, b cos + a sin).
+
+    (-b, a) comes from a product with a matrix of 0, 1 and -1, which is exact and, unlike any slicing of odd and even
+    channels, leaves the layout alone.
+    """
+    cos, sin = rotary
+    head_dim = x.shape[-1]
+    even = np.arange(0, head_dim, 2)
+    turn = np.zeros((head_dim, head_dim), np.float32)
+    turn[even + 1, even], turn[even, even + 1] = -1, 1
+    turned = jnp.einsum(
+        "bhtk,kj->bhtj",
+        x,
+        jnp.asarray(turn, x.dtype),
+        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
+        preferred_element_type=jnp.float32,
+    )
+    return (x.astype(jnp.float32) * cos + turned * sin).astype(x.dtype)
 
 
 def _attend(
@@ -197,16 +231,10 @@ def _attend(
     sharding: Sharding,
     impl: AttentionImpl,
 ) -> jax.Array:
-    dtype = source.dtype
     v = sharding.constrain(_linear(layer, f"{name}.to_v", source), "batch", keys_axis, "heads")
-    v = v.reshape(k.shape)
-    q = q * config.attention_head_dim**-0.5
-    q, k, v = (x.astype(dtype).transpose(0, 2, 1, 3) for x in (q, k, v))
-    q = sharding.constrain(q, "batch", "heads", "sequence", None)
-    k, v = (sharding.constrain(x, "batch", "heads", keys_axis, None) for x in (k, v))
+    v = _split_heads(v, keys_axis, config, sharding)
     out = attention(q, k, v, keys=keys, keys_axis=keys_axis, sharding=sharding, impl=impl)
-    out = out.transpose(0, 2, 1, 3).reshape(out.shape[0], out.shape[2], config.embed)
-    out = sharding.constrain(out, "batch", "sequence", "heads")
+    out = _merge_heads(out, "sequence", sharding)
     return sharding.constrain(_linear(layer, f"{name}.to_out.0", out), "batch", "sequence", None)
 
 
@@ -228,16 +256,16 @@ def _block(
         return sharding.constrain(x.astype(dtype), "batch", "sequence", None)
 
     h = residual(_layer_norm(x, config.eps) * (1 + scale1) + shift1)
-    q = _rotate(_heads(layer, "attn1.to_q", "attn1.norm_q", h, "sequence", config, sharding), rotary)
-    k = _rotate(_heads(layer, "attn1.to_k", "attn1.norm_k", h, "sequence", config, sharding), rotary)
+    q = _rotate(_heads(layer, "attn1", "q", h, "sequence", config, sharding), rotary)
+    k = _rotate(_heads(layer, "attn1", "k", h, "sequence", config, sharding), rotary)
     y = _attend(
         layer, "attn1", q, k, h, keys=tokens, keys_axis="sequence", config=config, sharding=sharding, impl=impl
     )
     x = residual(x.astype(jnp.float32) + y.astype(jnp.float32) * gate1)
 
     h = residual(_layer_norm(x, config.eps) * layer["norm2.weight"] + layer["norm2.bias"])
-    q = _heads(layer, "attn2.to_q", "attn2.norm_q", h, "sequence", config, sharding)
-    k = _heads(layer, "attn2.to_k", "attn2.norm_k", context, "text", config, sharding)
+    q = _heads(layer, "attn2", "q", h, "sequence", config, sharding)
+    k = _heads(layer, "attn2", "k", context, "text", config, sharding)
     y = _attend(
         layer, "attn2", q, k, context, keys=context.shape[1], keys_axis="text", config=config, sharding=sharding, impl=impl
     )
@@ -302,11 +330,7 @@ def _take(tensors: dict[str, np.ndarray], name: str, dims: tuple[int, ...], conf
         raise InvalidRequest(f"the tensor {name!r} has the shape {value.shape}; its config wants {expected}")
     if name == "patch_embedding.weight":
         value = value.reshape(config.embed, -1)
-    value = value[0] if name.endswith("scale_shift_table") else value.T
-    if re.fullmatch(r"blocks\.\d+\.attn1\.(to_[qk]|norm_[qk])\.(weight|bias)", name):
-        pairs = value.reshape(*value.shape[:-1], config.num_attention_heads, config.attention_head_dim // 2, 2)
-        value = pairs.swapaxes(-1, -2).reshape(value.shape)
-    return value
+    return value[0] if name.endswith("scale_shift_table") else value.T
 
 
 def _some(names: list[str]) -> str:
