@@ -1,7 +1,8 @@
-"""What XLA:TPU leaves in its dump directory, and when a file there is whole. Seen with libtpu 0.0.52 on v5e, v6e, v5p, tpu7x.
+"""What XLA:TPU leaves in its dump directory, and when a file there is whole.
 
-The order of writing:
-  1. `*.after_optimizations.txt`, `*.after_optimizations-memory-usage-report.txt` and three more, in parallel, then joined
+The order of writing (libtpu 0.0.52 for v5e, v6e, v5p and tpu7x):
+  1. `*.after_optimizations.txt`, `*.after_optimizations-memory-usage-report.txt` and three more, in parallel; all are
+     closed before the next step
   2. `*.after_optimizations_after_buffer_assignment.txt`, the same text as the first once more
   3. code generation, over 90 % of the compile
   4. `*.after_codegen.txt`: the HLO with estimated_cycles and collective_algorithm_config
@@ -33,13 +34,11 @@ class Dumped:
 
 def is_whole(text: str) -> bool:
     """True if an HLO text closes its entry computation and its module."""
-    if not text.startswith("HloModule"):
-        return False
-    entry = text.find("\nENTRY ")
-    if entry < 0 or not _END_OF_COMPUTATION.search(text, entry):
-        return False
     body = text.rstrip("\n")
-    return len(body) < len(text) and _END_OF_COMPUTATION.fullmatch(body[body.rfind("\n") + 1 :]) is not None
+    if len(body) == len(text) or not _END_OF_COMPUTATION.fullmatch(body[body.rfind("\n") + 1 :]):
+        return False
+    entry = text.rfind("\nENTRY ")
+    return text.startswith("HloModule") and entry >= 0 and _END_OF_COMPUTATION.search(text, entry) is not None
 
 
 def passes_done(directory: Path) -> bool:

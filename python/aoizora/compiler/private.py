@@ -1,4 +1,7 @@
-"""The only place that touches what jax and jaxlib do not promise to keep; test_compiler_private.py says what is expected of it."""
+"""The only place that touches what jax and jaxlib do not promise to keep.
+
+test_compiler_private.py says what is expected of each name used here: it fails first when a version moves.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,21 @@ _LARGE_ELEMENTS = 16
 
 
 def quiet_locations() -> None:
-    """Keeps source positions out of programs. They hold file paths, and which call site a cached jaxpr remembers depends on
-    what the process traced before: with them the text of a program is not a function of the program."""
-    jax.config.update("jax_include_full_tracebacks_in_locations", False)
+    """Keeps source positions out of programs.
+
+    They hold file paths, and which call site a cached jaxpr remembers depends on what the process traced before: with
+    them the text of a program is not a function of the program.
+    """
+    # A full traceback of no frames; without full tracebacks one frame would stay.
+    jax.config.update("jax_include_full_tracebacks_in_locations", True)
     jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
 def propagate(lowered: Any, reshard: bool = False) -> str:
-    """Generic form of a lowered program after Shardy's propagation, a sharding on every value; with `reshard` after explicit
-    reshards, too. Consumes the module of `lowered`."""
+    """Generic form of a lowered program after Shardy's propagation, a sharding on every value.
+
+    With `reshard` it has Shardy's explicit reshards, too. Consumes the module of `lowered`.
+    """
     module = lowered.compiler_ir("stablehlo")
     with module.context:
         for pipeline in (PROPAGATION, EXPLICIT_RESHARDS) if reshard else (PROPAGATION,):

@@ -1,7 +1,7 @@
 """The planner's side of the compiler queue: submit jobs, take the next finished one, cancel. Imports no jax.
 
-The scheduling is done by the zygote process (zygote.py), so the workers stay busy while the planner computes between two calls
-of `next`. This side holds one socket to it; when that closes, for whatever reason, zygote and workers end.
+The scheduling is done by the zygote process (zygote.py), so the workers stay busy while the planner computes between
+two calls of `next`. This side holds one socket to it; when that closes, for whatever reason, zygote and workers end.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",  # no metadata server: there is no TPU
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second process fails on libtpu's lock file
+    "TPU_LOG_DIR": "disabled",  # else each process leaves a file in /tmp/tpu_logs
     "PYTHONHASHSEED": "0",  # no set order may reach a program's text
     "OPENBLAS_NUM_THREADS": "1",  # the zygote must have one thread only, it forks
     "OMP_NUM_THREADS": "1",
@@ -46,9 +47,9 @@ _CLOSE_SECONDS = 5.0
 class WorkerQueue:
     """Answers jobs of one request on one slice with the real compiler, in `workers` processes at once.
 
-    `coordinates[d]` is the coordinate and core of device id d; `slice_name` is libtpu's name of the topology ("v5e:4x4").
-    `builder` is "module:function", called as function(request, candidate, mesh, layers, attention) with attention "opaque" for the
-    propagate rung and "tpu" for the others; it returns (function, arguments).
+    `coordinates[d]` is the coordinate and core of device id d; `slice_name` is libtpu's name of the topology.
+    `builder` is "module:function", called as function(request, candidate, mesh, layers, attention) with attention
+    "opaque" for the propagate rung and "tpu" for the others; it returns (function, arguments).
     """
 
     def __init__(
@@ -110,9 +111,13 @@ class WorkerQueue:
         )
 
     def submit(self, job_json: str) -> None:
-        """Takes a job (compiler.h has its fields); lower priority first, then lower id. Raises ValueError for a bad one."""
+        """Takes a job, fields as in compiler.h; lower priority first, then lower id. ValueError for a bad one."""
         job = json.loads(job_json)
-        if not isinstance(job, dict) or not isinstance(job.get("id"), int) or not isinstance(job.get("candidate"), dict):
+        if (
+            not isinstance(job, dict)
+            or not isinstance(job.get("id"), int)
+            or not isinstance(job.get("candidate"), dict)
+        ):
             raise ValueError("a job is an object with an integer id and a candidate")
         if job.get("rung") not in RUNGS:
             raise ValueError(f"job {job['id']} asks for rung {job.get('rung')!r}; there are {', '.join(RUNGS)}")
@@ -210,14 +215,16 @@ class WorkerQueue:
         with contextlib.suppress(OSError):
             tail = self._stderr.read_text(encoding="utf-8", errors="replace").strip()[-2000:]
         how = f"exit status {self._process.returncode}" if self._process.returncode is not None else "still running"
-        return CompilerFailed(f"the process that starts the compiler's workers is gone ({how})" + (f": {tail}" if tail else ""))
+        return CompilerFailed(
+            f"the process that starts the compiler's workers is gone ({how})" + (f": {tail}" if tail else "")
+        )
 
 
 def _require_compiler() -> None:
     for name, install in (("jax", "pip install jax"), ("libtpu", "pip install libtpu")):
         if importlib.util.find_spec(name) is None:
             raise CompilerFailed(
-                f"{name} is not installed in {sys.prefix}, so the XLA:TPU compiler cannot be asked; install it with: {install}"
+                f"{name} is not installed in {sys.prefix}: the XLA:TPU compiler cannot be asked. Install it: {install}"
             )
 
 

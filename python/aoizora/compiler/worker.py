@@ -19,8 +19,7 @@ import jax
 import numpy
 from jax.experimental import topologies
 
-from aoizora.compiler import dump, private
-from aoizora.compiler.zygote import held_bytes
+from aoizora.compiler import dump, private, processes
 
 _POLL_SECONDS = 0.005
 _FAILURE_LENGTH = 4000
@@ -28,7 +27,7 @@ _FAILURE_LENGTH = 4000
 _FORGET_JOBS = 50
 
 
-class CompilerUnusable(Exception):
+class CompilerUnusableError(Exception):
     """No job can be answered."""
 
 
@@ -43,8 +42,7 @@ def serve(connection: socket.socket, configuration: dict[str, Any], build: Calla
     """Answers jobs, one a line, until the zygote closes the connection."""
     gc.disable()
     devices = None
-    jobs = 0
-    for line in connection.makefile("rb"):
+    for count, line in enumerate(connection.makefile("rb"), start=1):
         os.ftruncate(2, 0)
         job = json.loads(line)
         reply = Reply(connection)
@@ -52,13 +50,12 @@ def serve(connection: socket.socket, configuration: dict[str, Any], build: Calla
             if devices is None:
                 devices = _devices(configuration["slice"], configuration["coordinates"])
             _answer(job, configuration["request"], devices, build, reply)
-        except CompilerUnusable as error:
+        except CompilerUnusableError as error:
             reply.send({"fatal": str(error)})
         except Exception as error:
             reply.fail(error)
         # Between two jobs nobody waits for us.
-        jobs += 1
-        if jobs % _FORGET_JOBS == 0:
+        if count % _FORGET_JOBS == 0:
             private.forget_programs()
         gc.collect()
 
@@ -80,7 +77,14 @@ class Reply:
 
     def done(self, outcome: str, failure: str = "") -> None:
         seconds = time.monotonic() - self._started
-        self.send({"outcome": outcome, "failure": failure, "seconds": seconds, "held_bytes": held_bytes(os.getpid())})
+        self.send(
+            {
+                "outcome": outcome,
+                "failure": failure,
+                "seconds": seconds,
+                "held_bytes": processes.held_bytes(os.getpid()),
+            }
+        )
 
     def fail(self, error: Exception) -> None:
         text = str(error)
@@ -89,7 +93,9 @@ class Reply:
         self.done("out_of_memory" if out_of_memory else "refused", f"{type(error).__name__}: {text}"[:_FAILURE_LENGTH])
 
 
-def _answer(job: dict[str, Any], request: dict[str, Any], devices: list[Any], build: Callable[..., Any], reply: Reply) -> None:
+def _answer(
+    job: dict[str, Any], request: dict[str, Any], devices: list[Any], build: Callable[..., Any], reply: Reply
+) -> None:
     rung = job["rung"]
     directory = Path(job["directory"])
     mesh = make_mesh(job["candidate"], devices, job.get("placement"))
@@ -123,7 +129,7 @@ def _reply_with_dump(dumped: Path, suffix: str, directory: Path, reply: Reply) -
     result = dump.read(dumped, suffix)
     if result is None:
         found = ", ".join(sorted(path.name for path in dumped.iterdir())) or "nothing"
-        reply.done("refused", f"the compiler dumped no whole module *{suffix} (it dumped {found}); this version is not known")
+        reply.done("refused", f"the compiler dumped no whole *{suffix}, only {found}: its version is not known")
         return
     _keep(directory, result)
     reply.done("ok")
@@ -136,10 +142,8 @@ def _keep(directory: Path, result: dump.Dumped) -> None:
 
 
 def mesh_axes(candidate: dict[str, Any]) -> dict[str, int]:
-    """Mesh axes and their sizes, major first, of a candidate's JSON: objects with name and size, pairs, or one object."""
+    """Mesh axes and their sizes, major first, of a candidate's JSON: objects with name and size, or pairs."""
     mesh = candidate["mesh"]
-    if isinstance(mesh, dict):
-        return {str(name): int(size) for name, size in mesh.items()}
     pairs = [(axis["name"], axis["size"]) if isinstance(axis, dict) else axis for axis in mesh]
     return {str(name): int(size) for name, size in pairs}
 
@@ -162,11 +166,11 @@ def _devices(slice_name: str, coordinates: list[tuple[list[int], int]]) -> list[
     try:
         topology = topologies.get_topology_desc(platform="tpu", topology_name=slice_name)
     except Exception as error:
-        raise CompilerUnusable(f"the TPU compiler does not know the slice {slice_name!r}: {error}") from error
+        raise CompilerUnusableError(f"the TPU compiler does not know the slice {slice_name!r}: {error}") from error
     by_place = {(_padded(device.coords), device.core_on_chip): device for device in topology.devices}
     wanted = [(_padded(coordinate), core) for coordinate, core in coordinates]
     if sorted(by_place) != sorted(wanted):
-        raise CompilerUnusable(
+        raise CompilerUnusableError(
             f"the TPU compiler's {slice_name} has {len(by_place)} devices at {sorted(by_place)[:4]} ..., "
             f"the plan's has {len(wanted)} at {sorted(wanted)[:4]} ...: name a slice both know"
         )

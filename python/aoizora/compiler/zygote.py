@@ -1,17 +1,16 @@
 """The process that forks the workers and gives them jobs: `python -m aoizora.compiler.zygote SOCKET DIRECTORY`.
 
-It has imported jax and the model, and nothing more: no backend is started and libtpu is not loaded (a fork after that hangs), and
-it has one thread. It holds the queue; a worker that dies, hangs or grows costs the job it had. It ends with its caller, its workers
-end with it.
+It has imported jax and the model, and nothing more: no backend is started, libtpu is not loaded (a fork after that
+hangs), and it has one thread. It holds the queue; a worker that dies, hangs or grows costs the job it had. It ends with
+its caller, its workers end with it.
 
-A worker that only lowers or compiles whole is kept and reused; one that leaves in the middle of a compile (the passes rung), or
-whose job asks for a process of its own, is forked for the job and killed after it.
+A worker that only lowers or compiles whole is kept and reused; one that leaves in the middle of a compile (the passes
+rung), or whose job asks for a process of its own, is forked for the job and killed after it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import heapq
 import importlib
@@ -31,14 +30,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from aoizora.compiler import processes
+
 _TICK_SECONDS = 1.0
-_PR_SET_PDEATHSIG = 1
 # A kept worker is replaced when it holds this much after a job, or has done this many.
 _RECYCLE_BYTES = 1 << 30
 _RECYCLE_JOBS = 500
 # No job is started while the caller has this much text to take.
 _UNTAKEN_BYTES = 512 << 20
-_STDERR_TAIL = 1500
 
 
 @dataclass
@@ -173,8 +172,8 @@ class Zygote:
         ):
             job = heapq.heappop(self.pending)[3]
             idle = [worker for worker in self.workers if worker.job is None]
-            job.directory.mkdir()
             try:
+                job.directory.mkdir()
                 worker = self.fork() if job.alone or not idle else idle[0]
             except OSError as error:
                 self.answer(job, "crashed", f"the compiler's process could not be started: {error}", 0.0)
@@ -201,14 +200,14 @@ class Zygote:
     def become_worker(self, zygote: int, ours: socket.socket, theirs: socket.socket, stderr: Path) -> NoReturn:
         status = 1
         try:
-            _die_with_parent(zygote)
+            processes.die_with_parent(zygote)
             os.setsid()
             # Copies of these would keep the caller from seeing that the zygote is gone.
             for connection in (self.caller, ours, *(worker.connection for worker in self.workers)):
                 connection.close()
             self.selector.close()
-            _redirect_output(stderr)
-            _offer_to_oom_killer()
+            processes.redirect_output(stderr)
+            processes.offer_to_oom_killer()
             from aoizora.compiler import worker
 
             worker.serve(theirs, self.configuration, self.build)
@@ -259,7 +258,7 @@ class Zygote:
             elif worker.job and time.monotonic() >= self.deadline(worker):
                 limit = float(self.configuration["timeouts"][worker.job.rung])
                 self.lose(worker, "timed_out", f"the {worker.job.rung} rung took more than {limit:g} s")
-            elif worker.job and held_bytes(worker.pid) > int(self.configuration["worker_memory_bytes"]):
+            elif worker.job and processes.held_bytes(worker.pid) > int(self.configuration["worker_memory_bytes"]):
                 limit = int(self.configuration["worker_memory_bytes"]) / 1e9
                 self.lose(worker, "crashed", f"the compiler's process held more than {limit:.2f} GB of memory")
 
@@ -277,7 +276,9 @@ class Zygote:
         """Ends a worker that will not answer; its job is answered for it."""
         status, last_words = self.end(worker)
         if worker.job:
-            failure = why.format(ending=_ending(status)) + (f"; its last words: {last_words}" if last_words else "")
+            failure = why.format(ending=processes.ending(status)) + (
+                f"; its last words: {last_words}" if last_words else ""
+            )
             self.answer(worker.job, outcome, failure, time.monotonic() - worker.started)
 
     def end(self, worker: Worker) -> tuple[int, str]:
@@ -289,52 +290,9 @@ class Zygote:
         self.selector.unregister(worker.connection)
         worker.connection.close()
         self.workers.remove(worker)
-        last_words = _tail(worker.stderr)
+        last_words = processes.tail(worker.stderr)
         worker.stderr.unlink(missing_ok=True)
         return status, last_words
-
-
-def held_bytes(pid: int) -> int:
-    """Anonymous memory of a process, not what it maps of libtpu's file."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("RssAnon:"))
-
-
-def _ending(status: int) -> str:
-    if status >= 0:
-        return f"ended with exit status {status}"
-    return f"was killed by {signal.Signals(-status).name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
-
-
-def _tail(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _STDERR_TAIL))
-            return file.read().decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _die_with_parent(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was gone before we asked
-        os._exit(1)
-
-
-def _redirect_output(path: Path) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-
-
-def _offer_to_oom_killer() -> None:
-    # A worker costs one candidate; the planner or the zygote would cost the plan.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("800")
 
 
 def _read_line(connection: socket.socket) -> bytes:
@@ -347,30 +305,39 @@ def _read_line(connection: socket.socket) -> bytes:
     return line
 
 
+def _load(configuration: dict[str, Any]) -> Callable[..., Any]:
+    """Imports jax and the model; returns the function that builds a candidate's program."""
+    module, function = configuration["builder"].split(":")
+    importlib.import_module("aoizora.compiler.worker").preload()
+    build: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    # What is alive now is shared with every worker; the collector shall not touch (and so copy) it.
+    gc.collect()
+    gc.freeze()
+    return build
+
+
 def main() -> None:
+    """Serves one WorkerQueue, then leaves nothing behind."""
     caller = socket.socket(fileno=int(sys.argv[1]))
     directory = Path(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-    zygote = None
     try:
         configuration = json.loads(_read_line(caller))
         try:
-            module, function = configuration["builder"].split(":")
-            importlib.import_module("aoizora.compiler.worker").preload()
-            build = getattr(importlib.import_module(module), function)
+            build = _load(configuration)
         except Exception as error:
-            caller.sendall(json.dumps({"fatal": f"jax or the model does not load: {type(error).__name__}: {error}"}).encode() + b"\n")
+            message = {"fatal": f"jax or the model does not load: {type(error).__name__}: {error}"}
+            caller.sendall(json.dumps(message).encode() + b"\n")
             raise
-        # What is alive now is shared with every worker; the collector shall not touch (and so copy) it.
-        gc.collect()
-        gc.freeze()
         zygote = Zygote(caller, directory, configuration, build)
-        zygote.run()
+        try:
+            zygote.run()
+        finally:
+            for worker in list(zygote.workers):
+                zygote.end(worker)
     finally:
-        for worker in list(zygote.workers) if zygote else []:
-            zygote.end(worker)
         shutil.rmtree(directory, ignore_errors=True)
 
 
