@@ -1,4 +1,4 @@
-"""What aoizora.compiler.private expects of jax and jaxlib beyond their promises. The first to fail when a version moves."""
+"""What aoizora.compiler.private expects of jax and jaxlib beyond their promises: the first to fail on a new version."""
 
 import re
 import subprocess
@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-jax = pytest.importorskip("jax")
-
+import jax
 import jax.numpy as jnp
+import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 

@@ -22,6 +22,7 @@ from jax.experimental import topologies
 from aoizora.compiler import dump, private, processes
 
 _POLL_SECONDS = 0.005
+_MESH_AXES = ("data", "fsdp", "context", "tensor")
 _FAILURE_LENGTH = 4000
 # jax remembers about 0.1 MB a program; tracing after it forgot all costs 0.06 s more.
 _FORGET_JOBS = 50
@@ -98,9 +99,11 @@ def _answer(
 ) -> None:
     rung = job["rung"]
     directory = Path(job["directory"])
-    mesh = make_mesh(job["candidate"], devices, job.get("placement"))
+    axes = mesh_axes(job["candidate"])
+    candidate = {**job["candidate"], "mesh": [{"name": name, "size": size} for name, size in axes.items()]}
+    mesh = make_mesh(axes, devices, job.get("placement"))
     attention = "opaque" if rung == "propagate" else "tpu"
-    function, arguments = build(request, job["candidate"], mesh, int(job.get("layers", 3)), attention)
+    function, arguments = build(request, candidate, mesh, int(job.get("layers", 3)), attention)
     traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
     lowered = traced.lower(lowering_platforms=("tpu",))
     if rung == "propagate":
@@ -109,7 +112,7 @@ def _answer(
         return
     dumped = directory / "dump"
     dumped.mkdir()
-    options = {**job["candidate"].get("compiler_options", {}), "xla_dump_to": str(dumped)}
+    options = {**candidate.get("compiler_options", {}), "xla_dump_to": str(dumped)}
     suffix = dump.CODE_TEXT
     if rung == "passes":
         suffix = dump.PASSES_TEXT
@@ -142,15 +145,17 @@ def _keep(directory: Path, result: dump.Dumped) -> None:
 
 
 def mesh_axes(candidate: dict[str, Any]) -> dict[str, int]:
-    """Mesh axes and their sizes, major first, of a candidate's JSON: objects with name and size, or pairs."""
+    """Mesh axes and their sizes, major first, of a candidate's JSON: an object, or a list of {"name", "size"}."""
     mesh = candidate["mesh"]
-    pairs = [(axis["name"], axis["size"]) if isinstance(axis, dict) else axis for axis in mesh]
-    return {str(name): int(size) for name, size in pairs}
+    if not isinstance(mesh, dict):
+        return {str(axis["name"]): int(axis["size"]) for axis in mesh}
+    # An object has no order; the library's axes have always this one, others follow as given.
+    known = [name for name in _MESH_AXES if name in mesh]
+    return {name: int(mesh[name]) for name in [*known, *(name for name in mesh if name not in known)]}
 
 
-def make_mesh(candidate: dict[str, Any], devices: list[Any], placement: list[int] | None) -> jax.sharding.Mesh:
-    """The candidate's logical mesh; rank r, counted row-major, is on device placement[r], or r where there is none."""
-    axes = mesh_axes(candidate)
+def make_mesh(axes: dict[str, int], devices: list[Any], placement: list[int] | None) -> jax.sharding.Mesh:
+    """The logical mesh; rank r, counted row-major, is on device placement[r], or r where there is none."""
     order = list(range(len(devices))) if placement is None else placement
     if sorted(order) != list(range(len(devices))):
         raise ValueError(f"placement {order} does not name each of the {len(devices)} devices once")
