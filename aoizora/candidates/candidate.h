@@ -34,7 +34,8 @@ struct KernelBlocks {
 
 /// One way to run the workload: a logical mesh, axis rules, an attention kind, compiler options. s in the paper.
 struct Candidate {
-  std::vector<MeshAxis> mesh;  ///< data, fsdp, context, tensor, always in this order, sizes multiply to the device count
+  std::vector<MeshAxis>
+      mesh;  ///< data, fsdp, context, tensor, always in this order, sizes multiply to the device count
   std::map<std::string, std::vector<std::string>> rules;  ///< logical axis -> mesh axes that divide it, major first
   AttentionKind attention = AttentionKind::gathered;
   KernelBlocks blocks;
@@ -46,7 +47,8 @@ struct Candidate {
   std::int64_t factor(const std::string& logical_axis) const;
 };
 
-/// M̂ = M_w + M_act + M_attn + M_tmp (paper 4.2), bytes a device; each part a lower bound of what the compiler will need.
+/// M̂ = M_w + M_act + M_attn + M_tmp (paper 4.2), bytes a device; each part a lower bound of what the compiler will
+/// need.
 struct MemoryEstimate {
   double weights_bytes = 0;
   double activations_bytes = 0;
@@ -57,37 +59,42 @@ struct MemoryEstimate {
 MemoryEstimate memory_estimate(const workload::Workload& workload, const Candidate& candidate);
 
 struct EnumerationOptions {
-  std::int64_t hbm_budget_bytes = 0;            ///< 0: the slice's HBM
-  std::int64_t minimum_weight_sharding = 0;     ///< 0: from HBM (the smallest factor with which the weights alone fit; 1 if nothing fits so)
-  bool ulysses = true;                          ///< offer Ulysses beside gathered keys
+  std::int64_t hbm_budget_bytes = 0;  ///< 0: the slice's HBM
+  std::int64_t minimum_weight_sharding =
+      0;                ///< 0: from HBM (the smallest factor with which the weights alone fit; 1 if nothing fits so)
+  bool ulysses = true;  ///< offer Ulysses beside gathered keys
+  /// Let in meshes with an axis of size > 1 that divides nothing. Giving such an axis work never raises M̂, so they can
+  /// only help where the compiler refused all others.
+  bool idle_axes = false;
 };
 
 /// What the generator did, in order; every count is of candidates left after the step.
 struct Enumeration {
   std::vector<Candidate> candidates;  ///< ordered by canonical signature
   std::int64_t assignments = 0;       ///< mesh x rules, before any rule
-  std::int64_t legal = 0;             ///< divisible, no mesh axis twice on a tensor, every axis of size > 1 used
-  std::int64_t distinct = 0;          ///< after equal ones are merged
-  std::int64_t sharded_enough = 0;    ///< after the minimum weight-sharding factor
-  std::int64_t fitting = 0;           ///< after M̂ <= budget
-  std::int64_t with_attention = 0;    ///< after attention kinds are added: candidates.size()
-  double smallest_estimate_bytes = 0; ///< least M̂ over the distinct ones, for "how much is missing"
-  std::int64_t weight_sharding = 1;   ///< the minimum weight-sharding factor that was applied
-  bool idle_axes = false;             ///< mesh axes that divide nothing were let in, because nothing fits without them
+  std::int64_t legal =
+      0;  ///< divisible, no mesh axis twice on a tensor, every axis of size > 1 used (unless idle ones were asked for)
+  std::int64_t distinct = 0;           ///< after equal ones are merged
+  std::int64_t sharded_enough = 0;     ///< after the minimum weight-sharding factor
+  std::int64_t fitting = 0;            ///< after M̂ <= budget
+  std::int64_t with_attention = 0;     ///< after attention kinds are added: candidates.size()
+  double smallest_estimate_bytes = 0;  ///< least M̂ over the distinct ones, for "how much is missing"
+  std::int64_t weight_sharding = 1;    ///< the minimum weight-sharding factor that was applied
 };
 
-/// Legal, canonical, de-duplicated shardings (paper 4.2). Batch axes are on data (and on fsdp too where both are larger than 1 and
-/// divide it), sequence axes on context, every weight axis on each subset of the present mesh axes. Of equal ones the one kept has
-/// the fewest mesh axes of size > 1, then the rules nearest to the workload's stock rules. Throws Infeasible, naming what is
-/// missing and what would help, where no legal mesh exists or none fits.
-Enumeration enumerate(const workload::Workload& workload, const topology::Slice& slice, const EnumerationOptions& options);
+/// Legal, canonical, de-duplicated shardings (paper 4.2). Batch axes are on data (and on fsdp too where both are larger
+/// than 1 and divide it), sequence axes on context, every weight axis on each subset of the present mesh axes. Of equal
+/// ones the one kept has the fewest mesh axes of size > 1, then the rules nearest to the workload's stock rules. Throws
+/// Infeasible, naming what is missing and what would help, where no legal mesh exists or none fits.
+Enumeration enumerate(const workload::Workload& workload, const topology::Slice& slice,
+                      const EnumerationOptions& options);
 
-/// Equal for two candidates exactly if renaming, splitting or merging mesh axes maps every tensor's sharding, activations
-/// included, of one to the other's, and attention kind, blocks and options are the same.
+/// Equal for two candidates exactly if renaming, splitting or merging mesh axes maps every tensor's sharding,
+/// activations included, of one to the other's, and attention kind, blocks and options are the same.
 std::string canonical_signature(const workload::Workload& workload, const Candidate& candidate);
 
-/// {"mesh": {"data": 2, ...}, "rules": {...}, "attention": "gathered", "blocks": {"queries": 512, "keys": 512}, "compiler_options": {}}.
-/// The reader takes nothing else: throws ParseError or InvalidRequest.
+/// {"mesh": [{"name": "data", "size": 2}, ...], "rules": {...}, "attention": "gathered", "blocks": {"queries": 512, "keys": 512},
+/// "compiler_options": {}}. The reader takes nothing else: throws ParseError or InvalidRequest.
 std::string to_json(const Candidate& candidate);
 Candidate read_candidate(const std::string& json);
 

@@ -1,7 +1,8 @@
-#include <boost/json.hpp>
 #include <algorithm>
+#include <boost/json.hpp>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "aoizora/candidates/candidate.h"
 #include "aoizora/candidates/memory.h"
@@ -17,7 +18,9 @@ constexpr std::int64_t kMaxDevices = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxBlock = std::int64_t{1} << 31;
 constexpr const char* mesh_names[] = {"data", "fsdp", "context", "tensor"};
 
-[[noreturn]] void invalid(const std::string& where, const std::string& what) { throw InvalidRequest(where + ": " + what); }
+[[noreturn]] void invalid(const std::string& where, const std::string& what) {
+  throw InvalidRequest(where + ": " + what);
+}
 
 json::value parse(std::string_view text) {
   if (text.size() > kMaxBytes) throw InvalidRequest("the JSON text has more than 1 MiB");
@@ -67,18 +70,24 @@ std::string text(const json::value& value, const std::string& where) {
 std::int64_t integer(const json::value& value, const std::string& where, std::int64_t least, std::int64_t most) {
   if (!value.is_int64()) invalid(where, "expected an integer");
   if (value.get_int64() < least || value.get_int64() > most) {
-    invalid(where, std::to_string(value.get_int64()) + " is not within " + std::to_string(least) + " to " + std::to_string(most));
+    invalid(where, std::to_string(value.get_int64()) + " is not within " + std::to_string(least) + " to " +
+                       std::to_string(most));
   }
   return value.get_int64();
 }
 
 std::vector<MeshAxis> read_mesh(const json::value& value) {
-  const json::object& sizes = object(value, "mesh");
-  only(sizes, "mesh", {"data", "fsdp", "context", "tensor"});
+  if (!value.is_array() || value.get_array().size() != std::size(mesh_names)) {
+    invalid("mesh", "expected a list of {name, size} for data, fsdp, context, tensor in this order");
+  }
   std::vector<MeshAxis> result;
   std::int64_t devices = 1;
   for (const char* name : mesh_names) {
-    result.push_back({name, integer(get(sizes, "mesh", name), std::string("mesh.") + name, 1, kMaxDevices / devices)});
+    const std::string where = std::string("mesh.") + name;
+    const json::object& axis = object(value.get_array()[result.size()], where);
+    only(axis, where, {"name", "size"});
+    if (text(get(axis, where, "name"), where) != name) invalid(where, "expected the axis \"" + std::string(name) + "\" here");
+    result.push_back({name, integer(get(axis, where, "size"), where, 1, kMaxDevices / devices)});
     devices *= result.back().size;
   }
   return result;
@@ -92,7 +101,8 @@ std::vector<std::string> read_rule(const json::value& value, const std::string& 
     if (std::find(std::begin(mesh_names), std::end(mesh_names), axis) == std::end(mesh_names)) {
       invalid(where, "unknown mesh axis \"" + axis + "\"; allowed: data, fsdp, context, tensor");
     }
-    if (std::find(result.begin(), result.end(), axis) != result.end()) invalid(where, "mesh axis \"" + axis + "\" twice");
+    if (std::find(result.begin(), result.end(), axis) != result.end())
+      invalid(where, "mesh axis \"" + axis + "\" twice");
     result.push_back(std::move(axis));
   }
   return result;
@@ -107,8 +117,9 @@ AttentionKind read_attention(const json::value& value) {
 }
 
 json::object value_of(const Candidate& candidate) {
-  json::object mesh, rules, options;
-  for (const MeshAxis& axis : candidate.mesh) mesh[axis.name] = axis.size;
+  json::array mesh;
+  json::object rules, options;
+  for (const MeshAxis& axis : candidate.mesh) mesh.push_back({{"name", axis.name}, {"size", axis.size}});
   for (const auto& [axis, mesh_axes] : candidate.rules) rules[axis] = json::array(mesh_axes.begin(), mesh_axes.end());
   for (const auto& [option, value] : candidate.compiler_options) options[option] = value;
   const std::string_view attention = name(candidate.attention);
@@ -153,7 +164,6 @@ std::string to_json(const workload::Workload& workload, const Enumeration& enume
                             {"with_attention", enumeration.with_attention},
                             {"smallest_estimate_bytes", enumeration.smallest_estimate_bytes},
                             {"weight_sharding", enumeration.weight_sharding},
-                            {"idle_axes", enumeration.idle_axes},
                             {"candidates", std::move(list)}});
 }
 
@@ -182,16 +192,19 @@ Candidate read_candidate(const std::string& json_text) {
 EnumerationOptions read_enumeration_options(const std::string& json_text) {
   const json::value whole = parse(json_text);
   const json::object& top = object(whole, "options");
-  only(top, "options", {"hbm_budget_bytes", "minimum_weight_sharding", "ulysses"});
+  only(top, "options", {"hbm_budget_bytes", "minimum_weight_sharding", "ulysses", "idle_axes"});
   constexpr std::int64_t most = std::int64_t{1} << 60;
   EnumerationOptions result;
-  if (const auto* value = top.if_contains("hbm_budget_bytes")) result.hbm_budget_bytes = integer(*value, "hbm_budget_bytes", 0, most);
+  if (const auto* value = top.if_contains("hbm_budget_bytes"))
+    result.hbm_budget_bytes = integer(*value, "hbm_budget_bytes", 0, most);
   if (const auto* value = top.if_contains("minimum_weight_sharding")) {
     result.minimum_weight_sharding = integer(*value, "minimum_weight_sharding", 0, most);
   }
-  if (const auto* value = top.if_contains("ulysses")) {
-    if (!value->is_bool()) invalid("ulysses", "expected true or false");
-    result.ulysses = value->get_bool();
+  for (const auto& [key, field] : {std::pair{"ulysses", &result.ulysses}, std::pair{"idle_axes", &result.idle_axes}}) {
+    const json::value* value = top.if_contains(key);
+    if (value == nullptr) continue;
+    if (!value->is_bool()) invalid(key, "expected true or false");
+    *field = value->get_bool();
   }
   return result;
 }

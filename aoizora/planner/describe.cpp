@@ -66,13 +66,9 @@ candidates::Candidate stock_candidate(const workload::Workload& workload, std::i
     }
     return kept;
   };
-  for (const auto& axis : workload.axes) {
-    std::vector<std::string> mesh_axes;
-    if (axis.kind == workload::AxisKind::batch) mesh_axes = present({"data", "fsdp"});
-    if (axis.kind == workload::AxisKind::sequence) mesh_axes = present({"context"});
-    const auto stock = workload.stock_rules.find(axis.name);
-    if (axis.kind == workload::AxisKind::weight && stock != workload.stock_rules.end()) mesh_axes = present(stock->second);
-    if (!mesh_axes.empty()) candidate.rules[axis.name] = mesh_axes;
+  for (const auto& [axis, stock] : workload.stock_rules) {
+    std::vector<std::string> mesh_axes = present(stock);
+    if (!mesh_axes.empty()) candidate.rules[axis] = std::move(mesh_axes);
   }
   return candidate;
 }
