@@ -1,11 +1,13 @@
-// The first two bytes are a device count; the rest read as replica groups or as pairs names only devices below it, or is refused.
+// The first two bytes are a device count; the rest read as replica groups or as pairs names only devices below it, or
+// is refused.
+#include "aoizora/ir/replica_groups.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
 #include "aoizora/errors.h"
-#include "aoizora/ir/replica_groups.h"
 
 namespace {
 

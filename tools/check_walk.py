@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks the includes against the walk of the data and draws them.
 
-A room of aoizora/ may include only rooms before it in the walk (AOIZORA_ROOMS in CMakeLists.txt); what stands directly in aoizora/
-may include no room; no header shows Boost, for it is no part of the interface. On the Python side only aoizora.compiler may know
-jax's private modules. Prints the drawing; exits 1 on an arrow against the walk.
+A room of aoizora/ may include only rooms before it in the walk (AOIZORA_ROOMS in CMakeLists.txt); what stands directly
+in aoizora/ may include no room; no header shows Boost, for it is no part of the interface. On the Python side only
+aoizora.compiler may know jax's private modules. Prints the drawing; exits 1 on an arrow against the walk.
 """
 
 import re
@@ -48,7 +48,8 @@ def faults_and_arrows(rooms: list[str]) -> tuple[list[str], dict[str, set[str]]]
         name = path.relative_to(ROOT)
         if "compiler" in name.parts:
             continue
-        faults += [f"{name}: imports {module}; only aoizora.compiler may" for module in PRIVATE_JAX.findall(path.read_text())]
+        for module in PRIVATE_JAX.findall(path.read_text()):
+            faults.append(f"{name}: imports {module}; only aoizora.compiler may")
     return faults, arrows
 
 
@@ -56,10 +57,10 @@ def drawing(rooms: list[str], arrows: dict[str, set[str]]) -> str:
     """One row a room: what it includes, under the rooms' columns."""
     width = max(map(len, rooms))
     head = " " * width + " includes " + " ".join(rooms)
-    rows = [
-        f"{room:>{width}}          " + " ".join(("x" if used in arrows[room] else "·").center(len(used)) for used in rooms[:i])
-        for i, room in enumerate(rooms)
-    ]
+    rows = []
+    for i, room in enumerate(rooms):
+        marks = [("x" if used in arrows[room] else "·").center(len(used)) for used in rooms[:i]]
+        rows.append(f"{room:>{width}}          " + " ".join(marks))
     return "\n".join(row.rstrip() for row in [head, *rows])
 
 

@@ -1,4 +1,6 @@
 // Ranks the placements of a recorded program without Python: which device order of the slice serves this HLO text best?
+#include "aoizora/ranking/rank_program.h"
+
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -9,7 +11,6 @@
 #include "aoizora/candidates/candidate.h"
 #include "aoizora/errors.h"
 #include "aoizora/ir/readers.h"
-#include "aoizora/ranking/rank_program.h"
 #include "aoizora/topology/slice.h"
 
 namespace {

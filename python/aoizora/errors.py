@@ -1,4 +1,4 @@
-"""What goes wrong, one exception a kind, the same as in the C++ library; each carries the exit code of the command line."""
+"""What goes wrong, one exception a kind, as in the C++ library; each carries the exit code of the command line."""
 
 
 class Error(Exception):

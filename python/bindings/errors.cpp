@@ -8,8 +8,8 @@ namespace nb = nanobind;
 
 namespace {
 
-// The classes live in aoizora/errors.py, so that code that never loads the library can raise and catch them. They are looked up
-// when an error is thrown: the module itself imports nothing.
+// The classes live in aoizora/errors.py, so that code that never loads the library can raise and catch them. They are
+// looked up when an error is thrown: the module itself imports nothing.
 void raise(const char* kind, const nb::object& arguments) {
   const nb::object type = nb::module_::import_("aoizora.errors").attr(kind);
   const nb::object error = type(*arguments);

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-# The TPU compiler without a TPU: no cloud metadata is asked, several processes may load libtpu, jax itself runs on the CPU.
+# The TPU compiler without a TPU: no cloud metadata is asked, several processes may load libtpu, jax runs on the CPU.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
