@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -782,6 +783,71 @@ class Builder {
 
   // -- contractions ----------------------------------------------------------------------------------------------------
 
+  /// The axes by which both operands of a contraction are divided over one contracted dimension; empty where that takes a gather.
+  DimAxes shared_axes(ValueId lhs, std::int64_t lhs_dim, ValueId rhs, std::int64_t rhs_dim, AtomSet used) const {
+    const DimAxes& a = values_[lhs].layout[lhs_dim];
+    const DimAxes& b = values_[rhs].layout[rhs_dim];
+    if (a == b) return a;
+    if (a.empty() || b.empty()) return {};
+    const AtomSet both = atoms_of(a) & atoms_of(b);
+    // The same axes but for some that the result uses: those are gathered, the rest stays.
+    if (both == atoms_of(a) && (atoms_of(b) & ~both & ~used) == 0 && !(both & used)) return a;
+    if (both == atoms_of(b) && (atoms_of(a) & ~both & ~used) == 0 && !(both & used)) return b;
+    // Other axes of the same size: the smaller operand is permuted.
+    if (both == 0 && table_.size(a) == table_.size(b) && !((atoms_of(a) | atoms_of(b)) & used)) {
+      return local_elements(values_[lhs].dims, values_[lhs].layout) < local_elements(values_[rhs].dims, values_[rhs].layout) ? b : a;
+    }
+    return {};
+  }
+
+  /// True if an operand has to give up an axis that the contraction uses otherwise.
+  bool clashes(ValueId value, const Layout& target, AtomSet used) const {
+    AtomSet dropped = 0;
+    for (std::size_t d = 0; d < target.size(); ++d) dropped |= atoms_of(values_[value].layout[d]) & ~atoms_of(target[d]);
+    return (dropped & used) != 0;
+  }
+
+  /// XLA partitions inside the groups that the result's axes make. Where an operand's pieces are as many as the devices of such a group, it
+  /// first permutes them onto the axes that nothing else uses. Returns the dimension they then divide, if it is one.
+  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle, const std::string& what) {
+    const Layout& layout = values_[value].layout;
+    std::vector<std::size_t> dropping;
+    std::int64_t pieces = 1;
+    for (std::size_t d = 0; d < layout.size(); ++d) {
+      if (layout[d] == target[d]) continue;
+      if (!target[d].empty()) return std::nullopt;
+      dropping.push_back(d);
+      pieces *= table_.size(layout[d]);
+    }
+    if (pieces == 1 || pieces != table_.size(idle) || dropping.empty()) return std::nullopt;
+    Layout moved = layout;
+    for (const std::size_t d : dropping) moved[d].clear();
+    for (std::size_t a = 0; a < 64; ++a) {
+      if (idle >> a & 1) moved[dropping[0]].push_back(static_cast<Atom>(a));
+    }
+    const NodeKind kind = values_[value].is_parameter ? NodeKind::weight_gather : NodeKind::producer_consumer;
+    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(value), what + " to idle axes");
+    Value copy = values_[value];
+    copy.carried = {value};
+    copy.layout = std::move(moved);
+    value = add(std::move(copy));
+    idle_gathers_.insert(value);
+    return dropping.size() == 1 ? std::optional(dropping[0]) : std::nullopt;
+  }
+
+  /// Gathers go in one step, but axis by axis where the operand was permuted before.
+  ValueId gather_operand(const Context& context, ValueId value, const Layout& target, const std::string& what) {
+    if (idle_gathers_.count(value) != 0) {
+      Layout step = values_[value].layout;
+      const auto parts = table_.by_axis(atoms_of(step) & ~atoms_of(target));
+      for (std::size_t p = parts.size(); p-- > 1;) {
+        for (DimAxes& axes : step) std::erase_if(axes, [&](Atom atom) { return (parts[p] & bit(atom)) != 0; });
+        value = reshard(context, value, step, NodeKind::producer_consumer, what);
+      }
+    }
+    return reshard(context, value, target, NodeKind::producer_consumer, what);
+  }
+
   /// Rows 3 and 4. XLA's choice, seen over sizes (docs/prediction.md): where both operands are divided alike over the contracted
   /// dimension, partial sums; where only one is, by axes the result does not use, partial sums if that operand has more elements
   /// than the result and a gather of it otherwise; where an axis is already used by the result, or the two are divided differently,
@@ -826,28 +892,41 @@ class Builder {
     }
     const AtomSet used = atoms_of(wanted);
     const double result_elements = local_elements({op.types[0].dims.begin(), op.types[0].dims.end()}, wanted);
-    const auto gathered_elements = [&](ValueId value, const Layout& layout) { return local_elements(values_[value].dims, layout); };
     AtomSet partial = 0;
+    for (std::size_t k = 0; k < lhs_contract.size(); ++k) {
+      DimAxes& a = left[lhs_contract[k]];
+      DimAxes& b = right[rhs_contract[k]];
+      a = b = shared_axes(lhs, lhs_contract[k], rhs, rhs_contract[k], used);
+      partial |= atoms_of(a);
+    }
+    const bool left_clash = clashes(lhs, left, used | partial);
+    const bool right_clash = clashes(rhs, right, used | partial);
     for (std::size_t k = 0; k < lhs_contract.size(); ++k) {
       const DimAxes& a = values_[lhs].layout[lhs_contract[k]];
       const DimAxes& b = values_[rhs].layout[rhs_contract[k]];
-      if (a == b) {
-        left[lhs_contract[k]] = a;
-        right[rhs_contract[k]] = b;
-        partial |= atoms_of(a);
-        continue;
-      }
-      if (!a.empty() && !b.empty()) continue;
-      const DimAxes& axes = a.empty() ? b : a;
-      if (atoms_of(axes) & used) continue;
-      if (gathered_elements(a.empty() ? rhs : lhs, a.empty() ? right : left) > result_elements) {
-        left[lhs_contract[k]] = right[rhs_contract[k]] = axes;
-        partial |= atoms_of(axes);
-      }
+      const bool from_left = b.empty();
+      if (!left[lhs_contract[k]].empty() || a.empty() == b.empty() || (from_left ? left_clash : right_clash)) continue;
+      const DimAxes& axes = from_left ? a : b;
+      const double gathered = from_left ? local_elements(values_[lhs].dims, left) : local_elements(values_[rhs].dims, right);
+      if ((atoms_of(axes) & (used | partial)) != 0 || gathered <= result_elements) continue;
+      left[lhs_contract[k]] = right[rhs_contract[k]] = axes;
+      partial |= atoms_of(axes);
     }
-    const auto kind = NodeKind::producer_consumer;
-    lhs = reshard(context, lhs, left, kind, label(op) + " left");
-    rhs = reshard(context, rhs, right, kind, label(op) + " right");
+    for (const bool from_left : {true, false}) {
+      if (!(from_left ? left_clash : right_clash)) continue;
+      const AtomSet idle = table_.all() & ~(used | partial);
+      ValueId& moved = from_left ? lhs : rhs;
+      Layout& target = from_left ? left : right;
+      const auto& contract = from_left ? lhs_contract : rhs_contract;
+      const std::optional<std::size_t> dim = move_to_idle(context, moved, target, idle, label(op));
+      if (!dim) continue;
+      const auto k = std::find(contract.begin(), contract.end(), static_cast<std::int64_t>(*dim)) - contract.begin();
+      if (k == static_cast<std::ptrdiff_t>(contract.size()) || local_elements(values_[moved].dims, target) <= result_elements) continue;
+      left[lhs_contract[k]] = right[rhs_contract[k]] = values_[moved].layout[*dim];
+      partial |= idle;
+    }
+    lhs = gather_operand(context, lhs, left, label(op) + " left");
+    rhs = gather_operand(context, rhs, right, label(op) + " right");
     double contracted = 1;
     for (const std::int64_t k : lhs_contract) {
       contracted *= static_cast<double>(local_length(table_, values_[lhs].dims[k], values_[lhs].layout[k]));
@@ -969,6 +1048,7 @@ class Builder {
   std::vector<std::vector<ValueId>> env_;
   std::map<std::string_view, ComputationId> functions_;
   std::map<std::pair<ValueId, Layout>, ValueId> resharded_;
+  std::set<ValueId> idle_gathers_;  ///< operands permuted onto idle axes
   std::unordered_map<std::string_view, Layout> single_;
   std::unordered_map<std::string_view, std::vector<TensorSharding>> per_value_;
   std::map<ComputationId, std::vector<std::string_view>> argument_attributes_;

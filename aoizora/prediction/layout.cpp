@@ -134,6 +134,16 @@ std::int64_t AxisTable::size(AtomSet atoms) const {
   return n;
 }
 
+std::vector<AtomSet> AxisTable::by_axis(AtomSet atoms) const {
+  std::vector<AtomSet> parts;
+  for (const Axis& axis : axes_) {
+    AtomSet part = 0;
+    for (const Atom atom : axis.atoms) part |= bit(atom) & atoms;
+    if (part != 0) parts.push_back(part);
+  }
+  return parts;
+}
+
 std::vector<std::string> AxisTable::names(AtomSet atoms) const {
   std::vector<std::string> names;
   for (std::size_t a = 0; a < labels_.size(); ++a) {
@@ -187,13 +197,25 @@ std::vector<ReshardStep> reshard_steps(const AxisTable& table, Layout from, cons
     }
   }
   for (std::size_t d = 0; d < rank; ++d) {
+    if (common(d) == from[d].size()) continue;
+    // Axes that stay on this dimension must be its major ones before the others can be gathered.
+    DimAxes staying;
+    for (const Atom atom : from[d]) {
+      if (atoms_of(to[d]) & bit(atom)) staying.push_back(atom);
+    }
+    if (staying.size() > common(d)) {
+      DimAxes reordered;
+      for (const Atom atom : to[d]) {
+        if (atoms_of(staying) & bit(atom)) reordered.push_back(atom);
+      }
+      for (const Atom atom : from[d]) {
+        if (!(atoms_of(staying) & bit(atom))) reordered.push_back(atom);
+      }
+      from[d] = std::move(reordered);
+      steps.push_back({CollectiveKind::permute, atoms_of(from[d]), from});
+    }
     const std::size_t keep = common(d);
     if (keep == from[d].size()) continue;
-    if (atoms_of(from[d]) == atoms_of(to[d])) {
-      from[d] = to[d];
-      steps.push_back({CollectiveKind::permute, atoms_of(to[d]), from});
-      continue;
-    }
     const DimAxes moved(from[d].begin() + static_cast<std::ptrdiff_t>(keep), from[d].end());
     std::size_t target = rank;
     for (std::size_t e = 0; e < rank; ++e) {
@@ -207,6 +229,10 @@ std::vector<ReshardStep> reshard_steps(const AxisTable& table, Layout from, cons
     if (target < rank) {
       from[target].insert(from[target].end(), moved.begin(), moved.end());
       steps.push_back({CollectiveKind::all_to_all, atoms_of(moved), from});
+    } else if (!steps.empty() && steps.back().kind == CollectiveKind::all_gather) {
+      // XLA gathers several dimensions at once.
+      steps.back().group |= atoms_of(moved);
+      steps.back().after = from;
     } else {
       steps.push_back({CollectiveKind::all_gather, atoms_of(moved), from});
     }

@@ -37,6 +37,9 @@ class AxisTable {
   std::int64_t size(Atom atom) const { return sizes_[atom]; }
   std::int64_t size(const DimAxes& axes) const;
   std::int64_t size(AtomSet atoms) const;
+  AtomSet all() const { return sizes_.size() == 64 ? ~AtomSet{0} : (AtomSet{1} << sizes_.size()) - 1; }
+  /// The set cut into the mesh axes its atoms belong to, major first.
+  std::vector<AtomSet> by_axis(AtomSet atoms) const;
   std::vector<std::string> names(AtomSet atoms) const;
   /// Atoms whose coordinate differs between the members of a group of device ids, by the order of the mesh.
   AtomSet varying(std::span<const std::int64_t> ids) const;
