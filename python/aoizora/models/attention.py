@@ -8,8 +8,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
 from jax.sharding import PartitionSpec
 
 from aoizora.models.sharding import Sharding
@@ -95,6 +93,10 @@ def _exact(q: jax.Array, k: jax.Array, v: jax.Array, keys: int) -> jax.Array:
 def _splash(
     q: jax.Array, k: jax.Array, v: jax.Array, keys: int, query_block: int, key_block: int, interpret: bool
 ) -> jax.Array:
+    # Pallas takes half a second to import; only the kernel needs it.
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
+
     heads, queries, padded_keys = q.shape[1], q.shape[2], k.shape[2]
     kernel = splash.make_splash_mha(
         mask=splash_mask.MultiHeadMask([splash_mask.FullMask((queries, padded_keys))] * heads),
