@@ -49,7 +49,7 @@ class WorkerQueue:
 
     `coordinates[d]` is the coordinate and core of device id d; `slice_name` is libtpu's name of the topology.
     `builder` is "module:function", called as function(request, candidate, mesh, layers, attention) with attention
-    "opaque" for the propagate rung and "tpu" for the others; it returns (function, arguments). The mesh of the candidate
+    "opaque" for the propagate rung, "tpu" for the others; it returns (function, arguments). The mesh of the candidate
     it gets is a list of {"name", "size"}, major first.
     """
 

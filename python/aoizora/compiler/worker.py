@@ -26,6 +26,7 @@ _MESH_AXES = ("data", "fsdp", "context", "tensor")
 _FAILURE_LENGTH = 4000
 # jax remembers about 0.1 MB a program; tracing after it forgot all costs 0.06 s more.
 _FORGET_JOBS = 50
+_COLLECT_JOBS = 10
 
 
 class CompilerUnusableError(Exception):
@@ -58,7 +59,8 @@ def serve(connection: socket.socket, configuration: dict[str, Any], build: Calla
         # Between two jobs nobody waits for us.
         if count % _FORGET_JOBS == 0:
             private.forget_programs()
-        gc.collect()
+        if count % _COLLECT_JOBS == 0 or job["rung"] == "code":
+            gc.collect()
 
 
 class Reply:
