@@ -48,6 +48,9 @@ Q2 score(const CompiledProgram& program, const placement::Placement& placement, 
 Q2 explain(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
            std::int64_t layers, const Q2Options& options = {});
 
+/// The breakdown as JSON text, numbers under the names above.
+std::string to_json(const Q2& q2);
+
 /// HBM of one device at full depth: peak of the proxy less its arguments, plus the arguments at `layers` (the part of the peak that
 /// is not arguments stays put with depth, compiler-facts).
 double hbm_bytes_at_depth(const CompiledProgram& program, std::int64_t proxy_total_bytes, std::int64_t layers);

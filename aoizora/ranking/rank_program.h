@@ -24,6 +24,10 @@ struct InferredMesh {
 /// always occur together are one axis.
 InferredMesh infer_mesh(std::span<const Pattern> patterns, std::int32_t devices);
 
+/// A mesh from JSON: [{"name": "data", "size": 2}, ...] or [["data", 2], ...], major first; none from an empty text.
+/// Throws ParseError, InvalidRequest.
+std::vector<candidates::MeshAxis> read_mesh(const std::string& json);
+
 struct RankOptions {
   double rate_scale = 1.0;
   std::size_t placement_limit = 5000;

@@ -62,7 +62,7 @@ struct CompiledProgram {
   std::int64_t stacked_argument_bytes = 0;  ///< those of them that grow with depth
 };
 
-/// Reads the schedule. Without cycles a fusion takes the larger of its FLOP time and its HBM time; attention kernels take grid steps
+/// Reads the schedule. Without cycles a fusion takes the largest of its FLOP, HBM and vector-unit time; attention kernels take grid steps
 /// of padded blocks at the kernel's efficiency. Helper computations that never run cost nothing.
 CompiledProgram extract(const ir::Program& program, const workload::Workload& workload,
                         const candidates::Candidate& candidate, const topology::Hardware& hardware, Rung rung);
