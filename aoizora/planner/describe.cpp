@@ -66,9 +66,10 @@ candidates::Candidate stock_candidate(const workload::Workload& workload, std::i
     }
     return kept;
   };
-  for (const auto& [axis, stock] : workload.stock_rules) {
-    std::vector<std::string> mesh_axes = present(stock);
-    if (!mesh_axes.empty()) candidate.rules[axis] = std::move(mesh_axes);
+  for (const auto& axis : workload.axes) {
+    if (axis.kind == workload::AxisKind::whole) continue;
+    const auto stock = workload.stock_rules.find(axis.name);
+    candidate.rules[axis.name] = stock == workload.stock_rules.end() ? std::vector<std::string>{} : present(stock->second);
   }
   return candidate;
 }

@@ -66,9 +66,17 @@ placement::PlacementOptions axes_in_use(const std::vector<candidates::MeshAxis>&
   return options;
 }
 
-bool has_permutes(const ranking::CompiledProgram& program) {
-  return std::any_of(program.collectives.begin(), program.collectives.end(),
-                     [](const ir::Collective& c) { return c.kind == topology::CollectiveKind::permute; });
+/// Windowed einsum shows as loops inside the block that permute while they multiply.
+bool is_windowed(const ranking::CompiledProgram& program) {
+  for (std::size_t i = 0; i < program.sequences.size(); ++i) {
+    if (static_cast<std::int32_t>(i) == program.entry || static_cast<std::int32_t>(i) == program.block) continue;
+    for (const ranking::Step& step : program.sequences[i].steps) {
+      if (step.collective >= 0 && program.collectives[static_cast<std::size_t>(step.collective)].kind == topology::CollectiveKind::permute) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 std::string gibibytes(double bytes) {
@@ -212,7 +220,7 @@ class Search {
     if (!variants.empty()) compile_passes_once("stage 2: windowed einsum off", variants, nullptr);
   }
 
-  /// `windowed_off` receives the candidates whose program has permutes: only those can change with windowed einsum off.
+  /// `windowed_off` receives the candidates whose program is windowed: only those change with windowed einsum off.
   void compile_passes_once(const std::string& stage, const std::vector<Scored>& batch, std::vector<Scored>* windowed_off) {
     std::vector<Job> jobs;
     for (const Scored& scored : batch) {
@@ -232,7 +240,7 @@ class Search {
       const double report_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
       compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), scored.candidate, slice_.hardware,
                                           ranking::Rung::passes);
-      if (windowed_off != nullptr && has_permutes(compiled.program)) {
+      if (windowed_off != nullptr && is_windowed(compiled.program)) {
         Scored off = scored;
         off.candidate.compiler_options.insert(windowed_einsum_off);
         off.signature = candidates::canonical_signature(workload(), off.candidate);
@@ -331,8 +339,11 @@ class Search {
 
   struct Finalist {
     Compiled compiled;                     ///< priced at the code rung
-    placement::Placement verified;         ///< the placement it was compiled under
+    placement::Placement verified;  ///< the placement it was compiled under last
+    std::optional<ranking::CompiledProgram> own;  ///< the program compiled under `verified`, where that is not compiled.program
     double passes_block_seconds = 0;
+
+    const ranking::CompiledProgram& program(const placement::Placement& p) const { return own && p == verified ? *own : compiled.program; }
   };
 
   Finalist finalist(const Compiled& source, Answer& answer) const {
@@ -392,50 +403,66 @@ class Search {
     return job;
   }
 
-  /// The best pair that the compiler finishes under its own placement. Pairs of finalists and placements in order of price.
+  /// The best pair that the compiler finishes under its own placement, priced by the text of that very compile: XLA may decide windowed
+  /// einsum by the device order, so a pair whose own text costs more than it promised gives way to the next.
   void choose() {
-    struct Pair {
-      double seconds;
-      std::size_t finalist;
-      std::size_t placement;
-    };
-    std::vector<Pair> pairs;
-    for (std::size_t f = 0; f < finalists_.size(); ++f) {
-      const Compiled& c = finalists_[f].compiled;
-      for (std::size_t p = 0; p < c.placements.size(); ++p) pairs.push_back({c.block_seconds[p], f, p});
-    }
-    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
-      return std::tie(a.seconds, a.finalist, a.placement) < std::tie(b.seconds, b.finalist, b.placement);
-    });
     const auto start = Clock::now();
-    std::optional<Pair> chosen;
-    std::int64_t verified = 0;
-    std::set<std::size_t> used;
-    for (const Pair& pair : pairs) {
-      if (chosen && verified >= settings_.verify) break;
-      if (used.contains(pair.finalist)) continue;
-      if (!verify(finalists_[pair.finalist], pair.placement)) continue;
-      used.insert(pair.finalist);
-      finalists_[pair.finalist].compiled.best = pair.placement;
-      if (!chosen) chosen = pair;
-      ++verified;
+    std::vector<std::size_t> order;
+    while (order.size() < finalists_.size() && static_cast<std::int64_t>(order.size()) < settings_.verify) {
+      const auto best = cheapest(order);
+      if (!best) break;
+      Finalist& f = finalists_[*best];
+      if (f.verified == f.compiled.placements[f.compiled.best]) {
+        order.push_back(*best);
+      } else {
+        verify(f);
+      }
     }
-    if (!chosen) throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " + first_failure_);
-    count("verified under their own placement", verified, seconds_since(start));
-    report(chosen->finalist);
+    if (order.empty()) throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " + first_failure_);
+    count("verified under their own placement", static_cast<std::int64_t>(order.size()), seconds_since(start));
+    report(order.front());
   }
 
-  bool verify(Finalist& candidate, std::size_t at) {
-    const placement::Placement& wanted = candidate.compiled.placements[at];
-    if (candidate.verified == wanted) return true;
-    bool ok = false;
-    std::vector<Job> jobs{code_job(candidate.compiled.candidate, wanted, 0)};
+  /// The finalist whose best pair is cheapest, of those not in `taken`; nothing where none has a placement left.
+  std::optional<std::size_t> cheapest(const std::vector<std::size_t>& taken) const {
+    std::optional<std::size_t> best;
+    for (std::size_t f = 0; f < finalists_.size(); ++f) {
+      if (std::find(taken.begin(), taken.end(), f) != taken.end() || !std::isfinite(best_seconds(finalists_[f]))) continue;
+      if (!best || std::pair(best_seconds(finalists_[f]), finalists_[f].compiled.signature) <
+                       std::pair(best_seconds(finalists_[*best]), finalists_[*best].compiled.signature)) {
+        best = f;
+      }
+    }
+    return best;
+  }
+
+  static double best_seconds(const Finalist& f) { return f.compiled.block_seconds[f.compiled.best]; }
+
+  /// Compiles a finalist's best pair to the end. Where the compiler refuses it the placement is out; where its text is windowed and the
+  /// ranked one was not, the sharding is compiled with windowed einsum off, which is what was ranked.
+  void verify(Finalist& f) {
+    Compiled& c = f.compiled;
+    const std::size_t at = c.best;
+    std::vector<Job> jobs{code_job(c.candidate, c.placements[at], 0)};
     ask("verify", jobs, [&](std::size_t, Answer& answer) {
-      ok = answer.outcome == Answer::Outcome::ok;
-      if (!ok) refuse(candidate.compiled.candidate, wanted, answer);
+      if (answer.outcome != Answer::Outcome::ok) {
+        refuse(c.candidate, c.placements[at], answer);
+        c.block_seconds[at] = std::numeric_limits<double>::infinity();
+        c.best = least(c.block_seconds);
+        return;
+      }
+      auto program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware, ranking::Rung::code);
+      if (is_windowed(program) && !is_windowed(c.program) && !c.candidate.compiler_options.contains(windowed_einsum_off.first)) {
+        c.candidate.compiler_options.insert(windowed_einsum_off);
+        c.signature = candidates::canonical_signature(workload(), c.candidate);
+        return;
+      }
+      f.verified = c.placements[at];
+      c.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
+      c.block_seconds[at] = ranking::score(program, c.placements[at], slice_, workload().layers).block_seconds;
+      f.own = std::move(program);
+      c.best = least(c.block_seconds);
     });
-    if (ok) candidate.verified = wanted;
-    return ok;
   }
 
   Ranked ranked(const Finalist& f) const {
@@ -445,7 +472,7 @@ class Search {
     result.placement = c.placements[c.best];
     result.rung = ranking::Rung::code;
     result.q1 = c.q1;
-    result.q2 = ranking::explain(c.program, result.placement, slice_, workload().layers);
+    result.q2 = ranking::explain(f.program(result.placement), result.placement, slice_, workload().layers);
     result.passes_block_seconds = f.passes_block_seconds;
     result.hbm_bytes = c.hbm_bytes;
     result.verified = f.verified == result.placement;
@@ -455,7 +482,9 @@ class Search {
   void report(std::size_t winner) {
     const Finalist& best = finalists_[winner];
     plan_.best = ranked(best);
-    plan_.worst_placement_block_seconds = *std::max_element(best.compiled.block_seconds.begin(), best.compiled.block_seconds.end());
+    for (const double seconds : best.compiled.block_seconds) {
+      if (std::isfinite(seconds)) plan_.worst_placement_block_seconds = std::max(plan_.worst_placement_block_seconds, seconds);
+    }
     plan_.placements = static_cast<std::int64_t>(best.compiled.placements.size());
 
     std::set<std::string> listed{best.compiled.signature};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -53,8 +54,9 @@ def plan(
     from aoizora.compiler.queue import WorkerQueue
 
     description = json.loads(slice_json)
-    coordinates = [(device["coordinates"], device["core"]) for device in description["devices"]]
-    name = description["hardware"]["device_kind"] + ":" + "x".join(str(n) for n in description["dims"])
+    places = itertools.product(*map(range, description["dims"]))  # our device order: x slowest, then core
+    coordinates = [(list(chip), core) for chip in places for core in range(description["cores_per_chip"])]
+    name = description["name"]
     with WorkerQueue(json.loads(request_json), name, coordinates, workers=workers) as queue:
         text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder)
     result = Plan.loads(text)

@@ -70,7 +70,8 @@ def sharding_lines(plan: Plan) -> list[str]:
     shape = ", ".join(f"{axis} {size}" for axis, size in plan.mesh_shape.items())
     lines = [f"  mesh       {shape}"]
     for axis, mesh_axes in plan.axis_rules.items():
-        lines.append(f"  {axis:<10} on {', '.join(mesh_axes)}")
+        if mesh_axes:
+            lines.append(f"  {axis:<10} on {', '.join(mesh_axes)}")
     blocks = plan.data["kernel_blocks"]
     lines.append(f"  attention  {plan.data['attention']}, kernel blocks {blocks['queries']} x {blocks['keys']}")
     for option, value in plan.data["compiler_options"].items():
