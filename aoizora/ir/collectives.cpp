@@ -13,6 +13,8 @@ using topology::CollectiveKind;
 
 /// More devices than any slice has; keeps what a text can ask for in bounds.
 constexpr std::int64_t max_devices = 1 << 20;
+/// Ids in all groups and pairs of a program together: a pod's 9,216 chips in a thousand collectives have half as many.
+constexpr std::int64_t max_ids = 1 << 24;
 
 const Instruction& at(const Program& program, InstructionId id) { return program.instructions[static_cast<std::size_t>(id)]; }
 
@@ -202,6 +204,8 @@ class Finder {
     for (std::size_t k = first_found; k < found_.size(); ++k) {
       if (found_[k].done == none) found_[k].done = std::max(computation.root, found_[k].start);
     }
+    std::stable_sort(found_.begin() + static_cast<std::ptrdiff_t>(first_found), found_.end(),
+                     [](const Collective& a, const Collective& b) { return a.start < b.start; });
   }
 
   Collective& add(CollectiveKind kind, ComputationId computation, InstructionId start, InstructionId collective) {
@@ -246,6 +250,7 @@ class Finder {
   // A done: back through updates and what only hands the state on, to its start.
   void finish(InstructionId done) {
     InstructionId from = done;
+    InstructionId fed = none;
     for (int hops = 0; hops < 64; ++hops) {
       const Instruction& i = at(program_, from);
       if (i.operands.empty()) return;
@@ -254,12 +259,18 @@ class Finder {
       if (open != open_start_.end()) {
         const std::int64_t bytes = bytes_of(at(program_, done).types);
         if (open->second.size() == 1 && bytes > 0) found_[open->second.front()].result_bytes = bytes;
-        for (const std::size_t k : open->second) found_[k].done = done;
+        for (const std::size_t k : open->second) {
+          found_[k].done = done;
+          // tpu7x: the start only makes ready, the update hands over the operands.
+          if (fed != none && at(program_, from).operands.empty()) found_[k].start = fed;
+        }
         open_start_.erase(open);
         return;
       }
       const Instruction& source = at(program_, from);
-      const bool hands_on = split(source.opcode).part == Split::Part::update || source.opcode == "get-tuple-element" || source.opcode == "bitcast" ||
+      const bool update = split(source.opcode).part == Split::Part::update;
+      if (update && source.operands.size() > 1) fed = from;
+      const bool hands_on = update || source.opcode == "get-tuple-element" || source.opcode == "bitcast" ||
                             source.opcode == "copy" || source.opcode == "opt-barrier";
       if (!hands_on) return;
     }
@@ -334,7 +345,7 @@ class Finder {
     }
   }
 
-  void who_talks(Collective& made, const Instruction& i) const {
+  void who_talks(Collective& made, const Instruction& i) {
     const std::string_view dialect = i.opcode.substr(0, i.opcode.find('.'));
     try {
       if (dialect == "sdy" && dialect.size() != i.opcode.size()) {
@@ -345,6 +356,9 @@ class Finder {
         made.groups = read_replica_groups(braces(attribute(i, "replica_groups")), devices_);
         if (program_.dialect == Dialect::hlo) globalize(made, i);
       }
+      for (const auto& group : made.groups) ids_ += static_cast<std::int64_t>(group.size());
+      ids_ += static_cast<std::int64_t>(made.pairs.size());
+      if (ids_ > max_ids) throw ParseError("the program's collectives name more than " + std::to_string(max_ids) + " ids", 1, 1);
     } catch (const ParseError& e) {
       Cursor c(program_.text());
       c.fail_at(i.opcode.data(), std::string(i.opcode) + " " + std::string(i.name) + ": " + e.what());
@@ -419,6 +433,7 @@ class Finder {
 
   const Program& program_;
   std::int32_t devices_;
+  std::int64_t ids_ = 0;  ///< named so far
   std::vector<bool> holds_;
   std::map<InstructionId, Role> role_;                           ///< of fused collectives that start or end here
   std::map<std::string, int> started_;                           ///< chains that start anywhere
