@@ -74,7 +74,8 @@ bool exchanges(const Candidate& candidate, const Attention& attention) {
 }
 
 bool exchange_divides(const Workload& workload, const Candidate& candidate, const Attention& attention) {
-  const std::int64_t groups = saturating_product(candidate.factor(head_axis(workload, attention)), candidate.factor(attention.query_axis));
+  const std::int64_t groups =
+      saturating_product(candidate.factor(head_axis(workload, attention)), candidate.factor(attention.query_axis));
   return attention.heads % groups == 0;
 }
 
@@ -83,8 +84,9 @@ bool exchange_divides(const Workload& workload, const Candidate& candidate, cons
 std::string_view name(AttentionKind kind) { return kind == AttentionKind::ulysses ? "ulysses" : "gathered"; }
 
 std::int64_t Candidate::axis_size(const std::string& mesh_axis) const {
-  const auto found = std::find_if(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == mesh_axis; });
-  return found == mesh.end() ? 1 : found->size;
+  const auto found =
+      std::find_if(mesh.begin(), mesh.end(), [&](const MeshAxis& axis) { return axis.name == mesh_axis; });
+  return found == mesh.end() ? 1 : std::max<std::int64_t>(1, found->size);
 }
 
 std::int64_t Candidate::factor(const std::string& logical_axis) const {
@@ -123,7 +125,8 @@ std::string head_axis(const Workload& workload, const Attention& attention) {
     for (const Dim& dim : activation.dims) {
       const Axis* axis = workload.find_axis(dim.axis);
       if (axis == nullptr || axis->kind != AxisKind::weight || axis->size != attention.heads) continue;
-      if (dim.size == attention.heads || dim.size == saturating_product(attention.heads, attention.head_dim)) return dim.axis;
+      if (dim.size == attention.heads || dim.size == saturating_product(attention.heads, attention.head_dim))
+        return dim.axis;
     }
   }
   return {};
@@ -149,7 +152,8 @@ std::string illegal_because(const Workload& workload, const Candidate& candidate
     if (axis.kind == AxisKind::sequence) {  // uneven is fine, an empty device is not
       const std::int64_t local = axis.size / parts + (axis.size % parts != 0 ? 1 : 0);
       if (saturating_product(parts - 1, local) >= axis.size) {
-        return "axis \"" + axis.name + "\" of " + number(axis.size) + " leaves some of " + number(parts) + " devices with nothing";
+        return "axis \"" + axis.name + "\" of " + number(axis.size) + " leaves some of " + number(parts) +
+               " devices with nothing";
       }
     } else if (axis.size % parts != 0) {
       return "axis \"" + axis.name + "\" of " + number(axis.size) + " does not divide by " + number(parts);
@@ -162,8 +166,8 @@ std::string illegal_because(const Workload& workload, const Candidate& candidate
     }
     for (std::size_t i = 0; i < sharding.size(); ++i) {
       if (weight.dims[i].size % product(candidate, sharding[i]) != 0) {
-        return "dimension " + number(static_cast<std::int64_t>(i)) + " of " + weight.name + ", " + number(weight.dims[i].size) +
-               ", does not divide by " + number(product(candidate, sharding[i]));
+        return "dimension " + number(static_cast<std::int64_t>(i)) + " of " + weight.name + ", " +
+               number(weight.dims[i].size) + ", does not divide by " + number(product(candidate, sharding[i]));
       }
     }
   }

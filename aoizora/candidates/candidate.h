@@ -60,8 +60,8 @@ MemoryEstimate memory_estimate(const workload::Workload& workload, const Candida
 
 struct EnumerationOptions {
   std::int64_t hbm_budget_bytes = 0;  ///< 0: the slice's HBM
-  std::int64_t minimum_weight_sharding =
-      0;                ///< 0: from HBM (the smallest factor with which the weights alone fit; 1 if nothing fits so)
+  /// 0: from HBM, the smallest factor with which the weights alone fit, or 1 where nothing fits so.
+  std::int64_t minimum_weight_sharding = 0;
   bool ulysses = true;  ///< offer Ulysses beside gathered keys
   /// Let in meshes with an axis of size > 1 that divides nothing. Giving such an axis work never raises M̂, so they can
   /// only help where the compiler refused all others.
@@ -70,10 +70,9 @@ struct EnumerationOptions {
 
 /// What the generator did, in order; every count is of candidates left after the step.
 struct Enumeration {
-  std::vector<Candidate> candidates;  ///< ordered by canonical signature
-  std::int64_t assignments = 0;       ///< mesh x rules, before any rule
-  std::int64_t legal =
-      0;  ///< divisible, no mesh axis twice on a tensor, every axis of size > 1 used (unless idle ones were asked for)
+  std::vector<Candidate> candidates;   ///< ordered by canonical signature
+  std::int64_t assignments = 0;        ///< mesh x rules, before any rule
+  std::int64_t legal = 0;              ///< divisible, no mesh axis twice on a tensor, none idle unless asked for
   std::int64_t distinct = 0;           ///< after equal ones are merged
   std::int64_t sharded_enough = 0;     ///< after the minimum weight-sharding factor
   std::int64_t fitting = 0;            ///< after M̂ <= budget
@@ -93,8 +92,9 @@ Enumeration enumerate(const workload::Workload& workload, const topology::Slice&
 /// activations included, of one to the other's, and attention kind, blocks and options are the same.
 std::string canonical_signature(const workload::Workload& workload, const Candidate& candidate);
 
-/// {"mesh": [{"name": "data", "size": 2}, ...], "rules": {...}, "attention": "gathered", "blocks": {"queries": 512, "keys": 512},
-/// "compiler_options": {}}. The reader takes nothing else: throws ParseError or InvalidRequest.
+/// {"mesh": [{"name": "data", "size": 2}, ...], "rules": {"embed": ["context"], ...}, "attention": "gathered",
+/// "blocks": {"queries": 512, "keys": 512}, "compiler_options": {}}. The reader takes nothing else, the mesh axes in
+/// the order data, fsdp, context, tensor: throws ParseError or InvalidRequest.
 std::string to_json(const Candidate& candidate);
 Candidate read_candidate(const std::string& json);
 

@@ -30,7 +30,7 @@ constexpr std::size_t kMeshAxes = 4;
 constexpr std::array<const char*, kMeshAxes> mesh_names{"data", "fsdp", "context", "tensor"};
 constexpr Mask kData = 1, kFsdp = 2, kContext = 4;
 constexpr std::size_t kMaxLegal = 200'000;
-constexpr std::int64_t kMaxSteps = 50'000'000;
+constexpr std::int64_t kMaxSteps = 20'000'000;
 
 using Sizes = std::array<std::int64_t, kMeshAxes>;
 
@@ -64,11 +64,11 @@ std::vector<Sizes> meshes(std::int64_t devices) {
   return result;
 }
 
-/// What the search needs of one logical axis.
+/// What the search needs to know of one logical axis.
 struct AxisTable {
   const Axis* axis = nullptr;
-  std::vector<std::int64_t> sizes;      ///< all that its parts must divide
-  std::vector<std::size_t> exclusive;   ///< earlier axes (itself included) that share a tensor with it
+  std::vector<std::int64_t> sizes;     ///< all that its parts must divide
+  std::vector<std::size_t> exclusive;  ///< earlier axes (itself included) that share a tensor with it
   bool on_tensor = false;
 };
 
@@ -83,11 +83,13 @@ std::vector<AxisTable> axis_tables(const Workload& workload) {
   std::vector<AxisTable> tables;
   for (const bool weights : {false, true}) {
     for (const Axis& axis : workload.axes) {
-      if (axis.kind != AxisKind::whole && (axis.kind == AxisKind::weight) == weights) tables.push_back({&axis, {axis.size}, {}, false});
+      if (axis.kind != AxisKind::whole && (axis.kind == AxisKind::weight) == weights)
+        tables.push_back({&axis, {axis.size}, {}, false});
     }
   }
   const auto index = [&](const std::string& name) {
-    const auto found = std::find_if(tables.begin(), tables.end(), [&](const AxisTable& table) { return table.axis->name == name; });
+    const auto found =
+        std::find_if(tables.begin(), tables.end(), [&](const AxisTable& table) { return table.axis->name == name; });
     return static_cast<std::size_t>(found - tables.begin());
   };
   const auto visit = [&](const Tensor& tensor, bool activation) {
@@ -106,13 +108,13 @@ std::vector<AxisTable> axis_tables(const Workload& workload) {
   };
   for (const Tensor& weight : workload.weights) visit(weight, false);
   for (const Tensor& activation : workload.activations) visit(activation, true);
+  const auto unique = [](auto& list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  };
   for (AxisTable& table : tables) {
-    for (auto* list : {&table.sizes}) {
-      std::sort(list->begin(), list->end());
-      list->erase(std::unique(list->begin(), list->end()), list->end());
-    }
-    std::sort(table.exclusive.begin(), table.exclusive.end());
-    table.exclusive.erase(std::unique(table.exclusive.begin(), table.exclusive.end()), table.exclusive.end());
+    unique(table.sizes);
+    unique(table.exclusive);
   }
   return tables;
 }
@@ -125,10 +127,12 @@ struct Assignment {
 
 class Search {
  public:
-  Search(const Workload& workload, std::int64_t devices) : tables_(axis_tables(workload)) {
+  Search(const Workload& workload, std::int64_t devices, bool idle_axes)
+      : tables_(axis_tables(workload)), idle_axes_(idle_axes) {
     for (const Sizes& sizes : meshes(devices)) {
       const double per_axis = std::pow(2.0, static_cast<double>(std::popcount(present(sizes))));
-      const auto weights = std::count_if(tables_.begin(), tables_.end(), [](const AxisTable& t) { return t.axis->kind == AxisKind::weight; });
+      const auto weights = std::count_if(tables_.begin(), tables_.end(),
+                                         [](const AxisTable& t) { return t.axis->kind == AxisKind::weight; });
       for (const Mask batch : batch_choices(sizes)) {
         assignments += std::pow(per_axis, static_cast<double>(weights));
         current_ = {sizes, {}};
@@ -139,13 +143,6 @@ class Search {
   }
 
   const std::vector<AxisTable>& tables() const { return tables_; }
-  bool has_idle_axis(const Assignment& assignment) const {
-    Mask used = 0;
-    for (std::size_t i = 0; i < tables_.size(); ++i) {
-      if (tables_[i].on_tensor) used |= assignment.masks[i];
-    }
-    return used != present(assignment.sizes);
-  }
   double assignments = 0;
   std::vector<Assignment> legal;
 
@@ -168,8 +165,17 @@ class Search {
     });
   }
 
+  bool has_idle_axis() const {
+    Mask used = 0;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      if (tables_[i].on_tensor) used |= current_.masks[i];
+    }
+    return used != present(current_.sizes);
+  }
+
   void choose(std::size_t depth, Mask mask) {
-    if (++steps_ > kMaxSteps) throw InvalidRequest("the workload has too many weight axes to enumerate; declare fewer, or mark some whole");
+    if (++steps_ > kMaxSteps)
+      throw InvalidRequest("the workload has too many weight axes to enumerate; declare fewer, or mark some whole");
     const AxisTable& table = tables_[depth];
     if (!divides(table, mask)) return;
     current_.masks.push_back(mask);
@@ -182,14 +188,19 @@ class Search {
   void descend(std::size_t depth) {
     const Mask there = present(current_.sizes);
     if (depth == tables_.size()) {
-      if (legal.size() == kMaxLegal) throw InvalidRequest("more than 200,000 legal shardings; declare fewer weight axes");
+      if (!idle_axes_ && has_idle_axis()) return;
+      if (legal.size() == kMaxLegal)
+        throw InvalidRequest("more than 200,000 legal shardings; declare fewer weight axes");
       legal.push_back(current_);
       return;
     }
     switch (tables_[depth].axis->kind) {
-      case AxisKind::batch: return choose(depth, batch_ & there);
-      case AxisKind::sequence: return choose(depth, kContext & there);
-      case AxisKind::whole: return choose(depth, 0);
+      case AxisKind::batch:
+        return choose(depth, batch_ & there);
+      case AxisKind::sequence:
+        return choose(depth, kContext & there);
+      case AxisKind::whole:
+        return choose(depth, 0);
       case AxisKind::weight:
         for (Mask mask = 0; mask <= there; ++mask) {
           if ((mask & ~there) == 0) choose(depth, mask);
@@ -198,6 +209,7 @@ class Search {
   }
 
   std::vector<AxisTable> tables_;
+  bool idle_axes_;
   Assignment current_;
   Mask batch_ = 0;
   std::int64_t steps_ = 0;
@@ -224,8 +236,9 @@ std::int64_t distance_from_stock(const Workload& workload, const Candidate& cand
       if (candidate.axis_size(name) > 1) deployed.insert(name);
     }
     const auto rule = candidate.rules.find(axis);
-    const std::set<std::string> own =
-        rule == candidate.rules.end() ? std::set<std::string>{} : std::set<std::string>(rule->second.begin(), rule->second.end());
+    const std::set<std::string> own = rule == candidate.rules.end()
+                                          ? std::set<std::string>{}
+                                          : std::set<std::string>(rule->second.begin(), rule->second.end());
     for (const std::string& name : own) result += deployed.count(name) == 0 ? 1 : 0;
     for (const std::string& name : deployed) result += own.count(name) == 0 ? 1 : 0;
   }
@@ -254,11 +267,10 @@ struct Distinct {
   }
 };
 
-std::vector<Distinct> merge_equal(const Workload& workload, const Search& search, bool idle_axes, bool ulysses) {
+std::vector<Distinct> merge_equal(const Workload& workload, const Search& search, bool ulysses) {
   const DistinctTensors tensors = distinct_tensors(workload);
   std::map<std::string, Candidate> kept;
   for (const Assignment& assignment : search.legal) {
-    if (!idle_axes && search.has_idle_axis(assignment)) continue;
     Candidate candidate = make_candidate(search.tables(), assignment);
     std::string signature = canonical_signature(workload, tensors, candidate);
     const auto found = kept.find(signature);
@@ -282,15 +294,14 @@ std::vector<Distinct> merge_equal(const Workload& workload, const Search& search
   return result;
 }
 
-Enumeration select(const Workload& workload, const Search& search, const std::vector<Distinct>& all, bool idle_axes, std::int64_t factor,
-                   double budget) {
+Enumeration select(const Workload& workload, const Search& search, const std::vector<Distinct>& all,
+                   std::int64_t factor, double budget) {
   Enumeration result;
-  result.assignments = search.assignments < 9e18 ? static_cast<std::int64_t>(search.assignments) : std::numeric_limits<std::int64_t>::max();
-  result.legal = std::count_if(search.legal.begin(), search.legal.end(),
-                               [&](const Assignment& assignment) { return idle_axes || !search.has_idle_axis(assignment); });
+  result.assignments = search.assignments < 9e18 ? static_cast<std::int64_t>(search.assignments)
+                                                 : std::numeric_limits<std::int64_t>::max();
+  result.legal = static_cast<std::int64_t>(search.legal.size());
   result.distinct = static_cast<std::int64_t>(all.size());
   result.weight_sharding = factor;
-  result.idle_axes = idle_axes;
   result.smallest_estimate_bytes = all.empty() ? 0 : std::numeric_limits<double>::infinity();
   const DistinctTensors tensors = distinct_tensors(workload);
   std::map<std::string, Candidate> ordered;
@@ -322,44 +333,61 @@ std::string sizes_text(const Workload& workload) {
   std::string result;
   for (const Axis& axis : workload.axes) {
     if (axis.kind == AxisKind::whole) continue;
-    result += (result.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size) + (axis.kind == AxisKind::sequence ? " (may be uneven)" : "");
+    result += (result.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size) +
+              (axis.kind == AxisKind::sequence ? " (may be uneven)" : "");
   }
   return result;
 }
 
 [[noreturn]] void throw_no_mesh(const Workload& workload, std::int64_t devices) {
-  throw Infeasible("no legal mesh of " + std::to_string(devices) + " devices for " + workload.name + ": mesh axes must divide what they shard (" +
-                   sizes_text(workload) + "); take a slice whose device count is made of factors of these");
+  throw Infeasible("no legal mesh of " + std::to_string(devices) + " devices for " + workload.name +
+                   ": mesh axes must divide what they shard (" + sizes_text(workload) +
+                   "); take a slice whose device count is made of factors of these");
 }
 
-[[noreturn]] void throw_nothing_fits(const Workload& workload, const Enumeration& counts, std::int64_t devices, double budget, bool asked) {
-  std::string text = "nothing fits: " + std::to_string(counts.legal) + " legal shardings on " + std::to_string(devices) + " devices, " +
-                     std::to_string(counts.distinct) + " distinct, " + std::to_string(counts.sharded_enough) +
-                     " with weights divided at least " + std::to_string(counts.weight_sharding) + " times, " +
-                     std::to_string(counts.fitting) + " within the memory budget of " + gib(budget) + " a device. ";
+[[noreturn]] void throw_nothing_fits(const Workload& workload, const Enumeration& counts, std::int64_t devices,
+                                     double budget, bool asked) {
+  std::string text = "nothing fits: " + std::to_string(counts.legal) + " legal shardings on " +
+                     std::to_string(devices) + " devices, " + std::to_string(counts.distinct) + " distinct, " +
+                     std::to_string(counts.sharded_enough) + " with weights divided at least " +
+                     std::to_string(counts.weight_sharding) + " times, " + std::to_string(counts.fitting) +
+                     " within the memory budget of " + gib(budget) + " a device. ";
   if (counts.smallest_estimate_bytes > budget) {
-    text += "The smallest needs at least " + gib(counts.smallest_estimate_bytes) + ", " + gib(counts.smallest_estimate_bytes - budget) +
+    text += "The smallest needs at least " + gib(counts.smallest_estimate_bytes) + ", " +
+            gib(counts.smallest_estimate_bytes - budget) +
             " too much (all weights: " + gib(total_weights_bytes(workload)) +
             "). More devices, fewer frames, a smaller size, a smaller batch or less reserved memory would help";
   } else if (asked) {
-    text += "One with " + gib(counts.smallest_estimate_bytes) + " exists, but not with this weight-sharding factor: lower minimum_weight_sharding";
+    text += "One with " + gib(counts.smallest_estimate_bytes) +
+            " exists, but not with this weight-sharding factor: lower minimum_weight_sharding";
   }
   throw Infeasible(text);
 }
 
 void require_sound(const Workload& workload, std::int64_t devices, const EnumerationOptions& options) {
-  if (devices < 1 || devices > 65536) throw InvalidRequest("the slice has " + std::to_string(devices) + " devices; allowed: 1 to 65536");
-  if (options.hbm_budget_bytes < 0) throw InvalidRequest("hbm_budget_bytes is negative: more memory is reserved than a device has");
-  if (options.minimum_weight_sharding < 0) throw InvalidRequest("minimum_weight_sharding is negative; 0 takes it from HBM");
+  if (devices < 1 || devices > 65536)
+    throw InvalidRequest("the slice has " + std::to_string(devices) + " devices; allowed: 1 to 65536");
+  if (options.hbm_budget_bytes < 0)
+    throw InvalidRequest("hbm_budget_bytes is negative: more memory is reserved than a device has");
+  if (options.minimum_weight_sharding < 0)
+    throw InvalidRequest("minimum_weight_sharding is negative; 0 takes it from HBM");
+  if (workload.axes.size() > 64 || workload.attentions.size() > 64 || workload.activations.size() > 1024 ||
+      workload.weights.size() > 65536) {
+    throw InvalidRequest(
+        "the workload table is too large: at most 64 axes, 64 attentions, 1024 activations and 65536 weights");
+  }
   std::set<std::string> names;
   for (const Axis& axis : workload.axes) {
-    if (axis.size < 1) throw InvalidRequest("axis \"" + axis.name + "\" has size " + std::to_string(axis.size) + "; it must be 1 or more");
+    if (axis.size < 1)
+      throw InvalidRequest("axis \"" + axis.name + "\" has size " + std::to_string(axis.size) +
+                           "; it must be 1 or more");
     if (!names.insert(axis.name).second) throw InvalidRequest("axis \"" + axis.name + "\" is declared twice");
   }
   for (const auto* tensors : {&workload.weights, &workload.activations}) {
     for (const Tensor& tensor : *tensors) {
       for (const Dim& dim : tensor.dims) {
-        if (dim.size < 1) throw InvalidRequest("tensor \"" + tensor.name + "\" has a dimension of " + std::to_string(dim.size));
+        if (dim.size < 1)
+          throw InvalidRequest("tensor \"" + tensor.name + "\" has a dimension of " + std::to_string(dim.size));
       }
     }
   }
@@ -370,24 +398,23 @@ void require_sound(const Workload& workload, std::int64_t devices, const Enumera
 Enumeration enumerate(const Workload& workload, const topology::Slice& slice, const EnumerationOptions& options) {
   const auto devices = static_cast<std::int64_t>(slice.devices.size());
   require_sound(workload, devices, options);
-  const double budget = options.hbm_budget_bytes > 0 ? static_cast<double>(options.hbm_budget_bytes) : slice.hardware.hbm_bytes.value;
+  const double budget =
+      options.hbm_budget_bytes > 0 ? static_cast<double>(options.hbm_budget_bytes) : slice.hardware.hbm_bytes.value;
   if (!(budget > 0)) throw InvalidRequest("the slice has no HBM size; give hbm_budget_bytes");
   const bool asked = options.minimum_weight_sharding > 0;
   const double from_hbm = std::max(1.0, std::ceil(total_weights_bytes(workload) / budget));
-  const std::int64_t factor = asked ? options.minimum_weight_sharding : static_cast<std::int64_t>(std::min(from_hbm, 9e15));
+  const std::int64_t factor =
+      asked ? options.minimum_weight_sharding : static_cast<std::int64_t>(std::min(from_hbm, 9e15));
 
-  const Search search(workload, devices);
-  Enumeration counts;
-  for (const bool idle_axes : {false, true}) {
-    const std::vector<Distinct> all = merge_equal(workload, search, idle_axes, options.ulysses);
-    for (const std::int64_t least : {factor, std::int64_t{1}}) {
-      if (least != factor && asked) continue;
-      Enumeration found = select(workload, search, all, idle_axes, least, budget);
-      if (!found.candidates.empty()) return found;
-      if (least == factor) counts = std::move(found);
-    }
+  const Search search(workload, devices, options.idle_axes);
+  if (search.legal.empty()) throw_no_mesh(workload, devices);
+  const std::vector<Distinct> all = merge_equal(workload, search, options.ulysses);
+  Enumeration counts = select(workload, search, all, factor, budget);
+  if (!counts.candidates.empty()) return counts;
+  if (!asked && factor > 1) {  // the factor is a rule of thumb: better a lopsided sharding than none
+    Enumeration relaxed = select(workload, search, all, 1, budget);
+    if (!relaxed.candidates.empty()) return relaxed;
   }
-  if (counts.legal == 0) throw_no_mesh(workload, devices);
   throw_nothing_fits(workload, counts, devices, budget, asked);
 }
 

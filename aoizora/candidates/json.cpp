@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -77,17 +78,19 @@ std::int64_t integer(const json::value& value, const std::string& where, std::in
 }
 
 std::vector<MeshAxis> read_mesh(const json::value& value) {
-  if (!value.is_array() || value.get_array().size() != std::size(mesh_names)) {
-    invalid("mesh", "expected a list of {name, size} for data, fsdp, context, tensor in this order");
+  constexpr std::size_t count = std::size(mesh_names);
+  if (!value.is_array() || value.get_array().size() != count) {
+    invalid("mesh", "expected a list of four axes: data, fsdp, context, tensor");
   }
   std::vector<MeshAxis> result;
   std::int64_t devices = 1;
-  for (const char* name : mesh_names) {
-    const std::string where = std::string("mesh.") + name;
-    const json::object& axis = object(value.get_array()[result.size()], where);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string where = "mesh[" + std::to_string(i) + "]";
+    const json::object& axis = object(value.get_array()[i], where);
     only(axis, where, {"name", "size"});
-    if (text(get(axis, where, "name"), where) != name) invalid(where, "expected the axis \"" + std::string(name) + "\" here");
-    result.push_back({name, integer(get(axis, where, "size"), where, 1, kMaxDevices / devices)});
+    const std::string given = text(get(axis, where, "name"), where + ".name");
+    if (given != mesh_names[i]) invalid(where, "is \"" + given + "\"; it must be \"" + mesh_names[i] + "\"");
+    result.push_back({given, integer(get(axis, where, "size"), where + ".size", 1, kMaxDevices / devices)});
     devices *= result.back().size;
   }
   return result;

@@ -21,7 +21,8 @@ bool is_weight_axis(const Workload& workload, const std::string& name) {
 }
 
 std::ptrdiff_t weight_axis_count(const Workload& workload, const Tensor& tensor) {
-  return std::count_if(tensor.dims.begin(), tensor.dims.end(), [&](const Dim& dim) { return is_weight_axis(workload, dim.axis); });
+  return std::count_if(tensor.dims.begin(), tensor.dims.end(),
+                       [&](const Dim& dim) { return is_weight_axis(workload, dim.axis); });
 }
 
 double element_bytes(DType dtype) { return bits(dtype) / 8.0; }
@@ -40,16 +41,20 @@ double activation_bytes(const Workload& workload, const Candidate& candidate, co
   return local_bytes(candidate, one, activation_sharding(workload, candidate, one));
 }
 
-double padded(std::int64_t length, std::int64_t block) {
-  return length <= 0 ? 0 : static_cast<double>((length - 1) / block + 1) * static_cast<double>(block);
-}
-
 std::int64_t divided(std::int64_t size, std::int64_t parts) { return size / parts + (size % parts != 0 ? 1 : 0); }
+
+// A length below the block takes one block of whole lanes.
+double padded(std::int64_t length, std::int64_t block) {
+  constexpr std::int64_t lanes = 128;
+  const std::int64_t used = std::max<std::int64_t>(1, std::min(block, divided(length, lanes) * lanes));
+  return static_cast<double>(divided(length, used)) * static_cast<double>(used);
+}
 
 DType attention_dtype(const Workload& workload, const Attention& attention) {
   const std::string heads = head_axis(workload, attention);
   for (const Tensor& tensor : workload.activations) {
-    if (std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const Dim& dim) { return !heads.empty() && dim.axis == heads; })) {
+    if (std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                    [&](const Dim& dim) { return !heads.empty() && dim.axis == heads; })) {
       return tensor.dtype;
     }
   }
@@ -60,7 +65,8 @@ DType attention_dtype(const Workload& workload, const Attention& attention) {
 
 double weights_bytes(const Workload& workload, const Candidate& candidate) {
   double total = 0;
-  for (const Tensor& weight : workload.weights) total += local_bytes(candidate, weight, weight_sharding(candidate, weight));
+  for (const Tensor& weight : workload.weights)
+    total += local_bytes(candidate, weight, weight_sharding(candidate, weight));
   return total;
 }
 
@@ -69,29 +75,32 @@ double total_weights_bytes(const Workload& workload) { return weights_bytes(work
 double resident_bytes(const Workload& workload, const Candidate& candidate) {
   double largest = 0;
   for (const Tensor& tensor : workload.activations) {
-    if (weight_axis_count(workload, tensor) == 0) largest = std::max(largest, activation_bytes(workload, candidate, tensor));
+    if (weight_axis_count(workload, tensor) == 0)
+      largest = std::max(largest, activation_bytes(workload, candidate, tensor));
   }
   return largest;
 }
 
-// 2 (L_q + L_k) B H D elements: queries, result, keys, values. Gathered: L_q = a device's queries, L_k = all keys. Ulysses: all queries
-// and keys of a device's share of the heads.
+// 2 (L_q + L_k) B H D elements: queries, result, keys, values. Gathered: L_q = a device's queries, L_k = all keys.
+// Ulysses: all queries and keys of a device's share of the heads.
 double attention_bytes(const Workload& workload, const Candidate& candidate, const Attention& attention) {
   const std::int64_t context = candidate.factor(attention.query_axis);
-  const bool exchanged = candidate.attention == AttentionKind::ulysses && context > 1 && context == candidate.factor(attention.key_axis);
+  const bool exchanged =
+      candidate.attention == AttentionKind::ulysses && context > 1 && context == candidate.factor(attention.key_axis);
   const std::int64_t queries = exchanged ? attention.queries : divided(attention.queries, context);
   std::int64_t heads = divided(attention.heads, candidate.factor(head_axis(workload, attention)));
   if (exchanged) heads = divided(heads, context);
   const std::int64_t batch = divided(attention.batch, candidate.factor(batch_axis(workload, attention)));
   const double length = padded(queries, candidate.blocks.queries) + padded(attention.keys, candidate.blocks.keys);
-  return 2 * length * static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(attention.head_dim) *
-         element_bytes(attention_dtype(workload, attention));
+  return 2 * length * static_cast<double>(batch) * static_cast<double>(heads) *
+         static_cast<double>(attention.head_dim) * element_bytes(attention_dtype(workload, attention));
 }
 
 double largest_transient_bytes(const Workload& workload, const Candidate& candidate) {
   double largest = 0;
   for (const Tensor& tensor : workload.activations) {
-    if (weight_axis_count(workload, tensor) > 0) largest = std::max(largest, activation_bytes(workload, candidate, tensor));
+    if (weight_axis_count(workload, tensor) > 0)
+      largest = std::max(largest, activation_bytes(workload, candidate, tensor));
   }
   return largest;
 }
@@ -103,7 +112,10 @@ std::int64_t weight_sharding_factor(const Workload& workload, const Candidate& c
       if (weight_axis_count(workload, weight) < axes) continue;
       std::int64_t parts = 1;
       for (const auto& dim : weight_sharding(candidate, weight)) {
-        for (const std::string& axis : dim) parts *= candidate.axis_size(axis);
+        for (const std::string& axis : dim) {
+          if (__builtin_mul_overflow(parts, candidate.axis_size(axis), &parts))
+            parts = std::numeric_limits<std::int64_t>::max();
+        }
       }
       least = std::min(least, parts);
     }
@@ -112,8 +124,9 @@ std::int64_t weight_sharding_factor(const Workload& workload, const Candidate& c
   return 1;
 }
 
-// M̂ = M_w + max over moments of what is live in one block, less what may sit in vector memory: the residual stream and an
-// attention kernel's operands, or the residual stream and one wide activation. M_tmp is by how much the second exceeds the first.
+// M̂ = M_w + max over moments of what is live in one block, less what may sit in vector memory: the residual stream and
+// an attention kernel's operands, or the residual stream and one wide activation. M_tmp is by how much the second
+// exceeds the first.
 MemoryEstimate memory_estimate(const Workload& workload, const Candidate& candidate) {
   MemoryEstimate result;
   result.weights_bytes = weights_bytes(workload, candidate);
@@ -124,7 +137,8 @@ MemoryEstimate memory_estimate(const Workload& workload, const Candidate& candid
     return bytes - held;
   };
   double attention = 0;
-  for (const Attention& site : workload.attentions) attention = std::max(attention, attention_bytes(workload, candidate, site));
+  for (const Attention& site : workload.attentions)
+    attention = std::max(attention, attention_bytes(workload, candidate, site));
   const double wide = std::max(0.0, largest_transient_bytes(workload, candidate) - attention);
   result.activations_bytes = beyond_vmem(resident_bytes(workload, candidate));
   result.attention_bytes = beyond_vmem(attention);

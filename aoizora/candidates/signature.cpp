@@ -37,7 +37,8 @@ struct Neighbour {
   bool is(const std::string& other) const { return known && always && name == other; }
 };
 
-// A mesh axis joins the one before it where the two are neighbours in every list that names either: together they act as one axis.
+// A mesh axis joins the one before it where the two are neighbours in every list that names either: together they act
+// as one axis.
 std::set<std::string> joined_to_previous(const std::vector<TensorSharding>& shardings) {
   std::map<std::string, Neighbour> before, after;
   for (const TensorSharding& sharding : shardings) {
@@ -64,8 +65,8 @@ DistinctTensors distinct_tensors(const Workload& workload) {
   return {first_of_each(workload.weights), first_of_each(workload.activations)};
 }
 
-// Splitting and merging: joined axes count as one whose size is the product, so every split form of a mesh comes to the same. Renaming:
-// axes are numbered as they first appear. An axis that divides nothing never appears.
+// Splitting and merging: joined axes count as one whose size is the product, so every split form of a mesh comes to the
+// same. Renaming: axes are numbered as they first appear. An axis that divides nothing never appears.
 std::string canonical_shardings(const Candidate& candidate, const std::vector<TensorSharding>& shardings) {
   const std::set<std::string> joined = joined_to_previous(shardings);
   std::map<std::string, std::size_t> number;
@@ -83,7 +84,8 @@ std::string canonical_shardings(const Candidate& candidate, const std::vector<Te
         if (added && !joins) sizes.push_back(1);
         if (added) {
           auto& size = sizes[at->second];
-          if (__builtin_mul_overflow(size, candidate.axis_size(axis), &size)) size = std::numeric_limits<std::int64_t>::max();
+          if (__builtin_mul_overflow(size, candidate.axis_size(axis), &size))
+            size = std::numeric_limits<std::int64_t>::max();
         }
         if (joins) continue;
         body += (first ? "" : ",") + std::to_string(at->second);
@@ -100,7 +102,8 @@ std::string canonical_shardings(const Candidate& candidate, const std::vector<Te
 std::string canonical_signature(const Workload& workload, const DistinctTensors& tensors, const Candidate& candidate) {
   std::vector<TensorSharding> shardings;
   for (const Tensor& weight : tensors.weights) shardings.push_back(weight_sharding(candidate, weight));
-  for (const Tensor& activation : tensors.activations) shardings.push_back(activation_sharding(workload, candidate, activation));
+  for (const Tensor& activation : tensors.activations)
+    shardings.push_back(activation_sharding(workload, candidate, activation));
   std::string result = canonical_shardings(candidate, shardings);
   result += ";" + std::string(name(candidate.attention));
   result += ";" + std::to_string(candidate.blocks.queries) + "x" + std::to_string(candidate.blocks.keys);
