@@ -94,8 +94,9 @@ std::string why(const Plan& plan) {
   for (const Comparison& comparison : plan.comparisons) {
     if (!comparison.ranked) {
       text += " " + comparison.name + ": " + comparison.reason + ".";
-    } else if (comparison.ranked->q2.block_seconds > best.block_seconds) {
-      text += " " + comparison.name + " takes " + milliseconds(comparison.ranked->q2.block_seconds) + ", " +
+    } else if (comparison.ranked->passes_block_seconds > plan.best.passes_block_seconds) {
+      text += " " + comparison.name + " takes " +
+              percent(comparison.ranked->passes_block_seconds / plan.best.passes_block_seconds - 1) + " more a block, " +
               main_difference(best, comparison.ranked->q2) + ".";
     }
   }

@@ -126,6 +126,7 @@ json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
                       {"placement", placement_json(ranked.placement, plan.slice)},
                       {"predicted", predicted_json(ranked, plan)},
                       {"passes_block_seconds", ranked.passes_block_seconds},
+                      {"passes_step_seconds", ranked.passes_step_seconds},
                       {"stage_1", q1_json(ranked.q1)},
                       {"hbm_bytes", ranked.hbm_bytes},
                       {"verified", ranked.verified}};
@@ -138,11 +139,11 @@ json::array comparisons_json(const Plan& plan) {
   for (const Comparison& c : plan.comparisons) {
     json::object object{{"name", c.name}};
     if (c.ranked) {
-      object["block_seconds"] = c.ranked->q2.block_seconds;
-      object["step_seconds"] = c.ranked->q2.step_seconds;
+      object["passes_block_seconds"] = c.ranked->passes_block_seconds;
+      object["passes_step_seconds"] = c.ranked->passes_step_seconds;
       object["hbm_bytes"] = c.ranked->hbm_bytes;
-      object["gain_seconds_per_block"] = c.ranked->q2.block_seconds - plan.best.q2.block_seconds;
-      object["gain_percent"] = (c.ranked->q2.step_seconds / plan.best.q2.step_seconds - 1) * 100;
+      object["gain_seconds_per_block"] = c.ranked->passes_block_seconds - plan.best.passes_block_seconds;
+      object["gain_percent"] = (c.ranked->passes_step_seconds / plan.best.passes_step_seconds - 1) * 100;
     } else {
       object["reason"] = c.reason;
     }

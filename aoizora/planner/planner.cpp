@@ -131,6 +131,7 @@ class Search {
     count("sharded enough", found.sharded_enough, 0);
     count("fitting in HBM by the estimate", found.fitting, 0);
     count("with attention kinds", found.with_attention, seconds_since(start));
+    shardings_ = found.fitting;
     return std::move(found.candidates);
   }
 
@@ -175,13 +176,11 @@ class Search {
   /// HLO passes for the survivors, all placements priced (paper 4.4). Survivors that do not fit are replaced by the next in line.
   void stage_2(const std::vector<Scored>& order) {
     const auto start = Clock::now();
-    const auto wanted = static_cast<std::size_t>(std::clamp<double>(
-        std::ceil(settings_.survivor_fraction * static_cast<double>(order.size())),
-        static_cast<double>(std::min<std::int64_t>(settings_.survivor_floor, static_cast<std::int64_t>(order.size()))),
-        static_cast<double>(order.size())));
+    // The paper's K counts logical shardings; a sharding with another attention kind is not another one.
+    const auto share = static_cast<std::int64_t>(std::ceil(settings_.survivor_fraction * static_cast<double>(shardings_)));
+    const auto wanted = std::min(static_cast<std::size_t>(std::max(share, settings_.survivor_floor)), order.size());
     std::size_t taken = 0;
     std::int64_t survivors = 0;
-    add_comparisons();
     while (taken < order.size() && (taken == 0 || compiled_.empty())) {
       const std::size_t end = std::min(order.size(), taken + wanted);
       std::vector<Scored> batch(order.begin() + static_cast<std::ptrdiff_t>(taken), order.begin() + static_cast<std::ptrdiff_t>(end));
@@ -189,6 +188,7 @@ class Search {
       compile_passes(batch);
       taken = end;
     }
+    compile_stock();
     count("survivors", survivors, 0);
     std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
       return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
@@ -271,54 +271,78 @@ class Search {
     compiled.best = least(compiled.block_seconds);
   }
 
-  /// What people deploy today (design.md): all chips on context, and data 2 with context the rest, in jax mesh_utils' order.
-  void add_comparisons() {
+  /// What people deploy today (all chips on context; data 2 and context the rest) in jax mesh_utils' order, compiled under that order.
+  void compile_stock() {
     const auto devices = static_cast<std::int64_t>(slice_.devices.size());
     std::vector<std::int64_t> data_sizes{1};
     if (plan_.request.batch() % 2 == 0 && devices % 2 == 0 && devices > 2) data_sizes.push_back(2);
+    std::vector<Job> jobs;
+    std::vector<std::size_t> sources;
     for (const std::int64_t data : data_sizes) {
-      Stock stock;
-      stock.candidate = stock_candidate(workload(), data, devices / data);
-      stock.signature = candidates::canonical_signature(workload(), stock.candidate);
-      stock.comparison.name = data == 1 ? "stock deployment: context " + std::to_string(devices)
-                                        : "data 2 x context " + std::to_string(devices / 2);
-      stock.comparison.name += ", jax mesh_utils order";
+      Comparison comparison;
+      Ranked ranked;
+      ranked.candidate = stock_candidate(workload(), data, devices / data);
+      comparison.name = (data == 1 ? "stock, context " : "data 2 x context ") + std::to_string(devices / data);
+      comparison.name += ", jax mesh_utils order";
       try {
-        stock.placement = placement::mesh_utils_order(stock.candidate.mesh, slice_);
+        ranked.placement = placement::mesh_utils_order(ranked.candidate.mesh, slice_, true);
+        Job job;
+        job.candidate = ranked.candidate;
+        job.rung = CompilerRung::passes;
+        job.layers = settings_.proxy_layers;
+        job.placement = ranked.placement;
+        jobs.push_back(std::move(job));
+        sources.push_back(plan_.comparisons.size());
       } catch (const Error& error) {
-        stock.comparison.reason = error.what();
+        comparison.reason = error.what();
       }
-      stocks_.push_back(std::move(stock));
+      comparison.ranked = std::move(ranked);
+      plan_.comparisons.push_back(std::move(comparison));
+    }
+    ask("stage 2: deployments of today", jobs, [&](std::size_t i, Answer& answer) { price_stock(plan_.comparisons[sources[i]], answer); });
+    for (Comparison& comparison : plan_.comparisons) {
+      if (!comparison.reason.empty()) comparison.ranked.reset();
     }
   }
 
+  void price_stock(Comparison& comparison, Answer& answer) const {
+    Ranked& ranked = *comparison.ranked;
+    const auto does_not_fit = [](double needed, double available) {
+      return "does not fit: needs " + gibibytes(needed) + " of " + gibibytes(available) + " a device";
+    };
+    if (answer.outcome != Answer::Outcome::ok) {
+      const auto memory = ir::read_out_of_memory(answer.failure);
+      comparison.reason = memory ? does_not_fit(memory->needed_bytes, memory->available_bytes)
+                                 : "the compiler refuses it: " + first_line(answer.failure);
+      return;
+    }
+    const auto report = ir::read_memory_report(answer.memory_report);
+    const auto program =
+        ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), ranked.candidate, slice_.hardware, ranking::Rung::passes);
+    ranked.hbm_bytes = ranking::hbm_bytes_at_depth(program, report.total_bytes, workload().layers);
+    if (ranked.hbm_bytes > budget_bytes_) {
+      comparison.reason = does_not_fit(ranked.hbm_bytes, budget_bytes_);
+      return;
+    }
+    ranked.q2 = ranking::explain(program, ranked.placement, slice_, workload().layers);
+    ranked.passes_block_seconds = ranked.q2.block_seconds;
+    ranked.passes_step_seconds = ranked.q2.step_seconds;
+  }
+
   /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles, the compiler's own
-  /// word on HBM, and proof that the placement compiles. The stock deployments go along.
+  /// word on HBM, and proof that the placement compiles.
   void compile_finalists() {
     const auto start = Clock::now();
     std::size_t next = 0;
-    std::set<std::string> done;
-    bool with_stock = true;
     while (static_cast<std::int64_t>(finalists_.size()) < settings_.finalists && next < compiled_.size()) {
       std::vector<Job> jobs;
       std::vector<std::size_t> sources;
-      std::vector<std::size_t> stock_sources;
       const auto missing = settings_.finalists - static_cast<std::int64_t>(finalists_.size());
       for (std::int64_t k = 0; k < missing && next < compiled_.size(); ++k, ++next) {
         jobs.push_back(code_job(compiled_[next].candidate, compiled_[next].placements[compiled_[next].best], jobs.size()));
         sources.push_back(next);
       }
-      for (std::size_t s = 0; with_stock && s < stocks_.size(); ++s) {
-        if (!stocks_[s].comparison.reason.empty()) continue;
-        jobs.push_back(code_job(stocks_[s].candidate, stocks_[s].placement, jobs.size()));
-        stock_sources.push_back(s);
-      }
-      with_stock = false;
       ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
-        if (i >= sources.size()) {
-          price_stock(stocks_[stock_sources[i - sources.size()]], answer);
-          return;
-        }
         const Compiled& source = compiled_[sources[i]];
         if (answer.outcome != Answer::Outcome::ok) {
           refuse(source.candidate, source.placements[source.best], answer);
@@ -342,6 +366,7 @@ class Search {
     placement::Placement verified;  ///< the placement it was compiled under last
     std::optional<ranking::CompiledProgram> own;  ///< the program compiled under `verified`, where that is not compiled.program
     double passes_block_seconds = 0;
+    double passes_step_seconds = 0;
 
     const ranking::CompiledProgram& program(const placement::Placement& p) const { return own && p == verified ? *own : compiled.program; }
   };
@@ -349,7 +374,9 @@ class Search {
   Finalist finalist(const Compiled& source, Answer& answer) const {
     Finalist result;
     result.verified = source.placements[source.best];
-    result.passes_block_seconds = source.block_seconds[source.best];
+    const auto by_passes = ranking::score(source.program, result.verified, slice_, workload().layers);
+    result.passes_block_seconds = by_passes.block_seconds;
+    result.passes_step_seconds = by_passes.step_seconds;
     result.compiled = Compiled{source.candidate, source.signature, source.q1, {}, 0, source.placements, {}, 0};
     result.compiled.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
     result.compiled.program =
@@ -359,37 +386,6 @@ class Search {
     }
     result.compiled.best = least(result.compiled.block_seconds);
     return result;
-  }
-
-  struct Stock {
-    candidates::Candidate candidate;
-    std::string signature;
-    placement::Placement placement;
-    Comparison comparison;
-  };
-
-  void price_stock(Stock& stock, Answer& answer) const {
-    if (answer.outcome != Answer::Outcome::ok) {
-      const auto memory = ir::read_out_of_memory(answer.failure);
-      stock.comparison.reason = memory ? "does not fit: needs " + gibibytes(memory->needed_bytes) + " of " +
-                                             gibibytes(memory->available_bytes)
-                                       : "the compiler refuses it: " + first_line(answer.failure);
-      return;
-    }
-    Ranked ranked;
-    ranked.candidate = stock.candidate;
-    ranked.placement = stock.placement;
-    ranked.rung = ranking::Rung::code;
-    ranked.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
-    if (ranked.hbm_bytes > budget_bytes_) {
-      stock.comparison.reason = "does not fit: needs " + gibibytes(ranked.hbm_bytes) + " of " + gibibytes(budget_bytes_);
-      return;
-    }
-    const auto program =
-        ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), stock.candidate, slice_.hardware, ranking::Rung::code);
-    ranked.q2 = ranking::explain(program, stock.placement, slice_, workload().layers);
-    ranked.verified = true;
-    stock.comparison.ranked = std::move(ranked);
   }
 
   Job code_job(const candidates::Candidate& candidate, const placement::Placement& p, std::size_t position) const {
@@ -474,6 +470,7 @@ class Search {
     result.q1 = c.q1;
     result.q2 = ranking::explain(f.program(result.placement), result.placement, slice_, workload().layers);
     result.passes_block_seconds = f.passes_block_seconds;
+    result.passes_step_seconds = f.passes_step_seconds;
     result.hbm_bytes = c.hbm_bytes;
     result.verified = f.verified == result.placement;
     return result;
@@ -501,14 +498,14 @@ class Search {
       result.rung = ranking::Rung::passes;
       result.q1 = c.q1;
       result.q2 = ranking::explain(c.program, result.placement, slice_, workload().layers);
-      result.passes_block_seconds = c.block_seconds[c.best];
+      result.passes_block_seconds = result.q2.block_seconds;
+      result.passes_step_seconds = result.q2.step_seconds;
       result.hbm_bytes = c.hbm_bytes;
       plan_.runners_up.push_back(std::move(result));
     }
     if (static_cast<std::int64_t>(plan_.runners_up.size()) > settings_.runners_up) {
       plan_.runners_up.resize(static_cast<std::size_t>(settings_.runners_up));
     }
-    for (Stock& stock : stocks_) plan_.comparisons.push_back(std::move(stock.comparison));
     plan_.half_rate_winner = half_rate_winner(winner);
     plan_.searched = searched(settings_);
     plan_.why = why(plan_);
@@ -614,13 +611,13 @@ class Search {
   const std::function<bool(const Progress&)>& progress_;
   Plan plan_;
   double budget_bytes_ = 0;
+  std::int64_t shardings_ = 0;
   std::int64_t next_id_ = 1;
   std::string best_line_;
   std::string first_failure_;
   double least_needed_bytes_ = std::numeric_limits<double>::infinity();
   std::vector<Compiled> compiled_;
   std::vector<Finalist> finalists_;
-  std::vector<Stock> stocks_;
 };
 
 }  // namespace

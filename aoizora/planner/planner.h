@@ -20,7 +20,7 @@ namespace aoizora::planner {
 struct Settings {
   double survivor_fraction = 0.15;
   std::int64_t survivor_floor = 12;
-  std::int64_t finalists = 3;       ///< compiled with code generation
+  std::int64_t finalists = 2;       ///< compiled with code generation
   std::int64_t verify = 1;          ///< plans compiled to the end under their own placement
   std::int64_t runners_up = 10;
   std::int64_t proxy_layers = 3;
@@ -49,11 +49,13 @@ struct Ranked {
   prediction::Q1 q1;
   ranking::Q2 q2;
   double passes_block_seconds = 0;  ///< one block under `placement` by the HLO passes alone: comparable for all
+  double passes_step_seconds = 0;   ///< one denoising step, likewise
   double hbm_bytes = 0;  ///< a device at full depth, by the compiler's buffer assignment
   bool verified = false; ///< compiled to the end at full depth under its own placement
 };
 
-/// A deployment people run today, priced by the same Q2.
+/// A deployment people run today, priced by the same Q2 from the HLO passes of its own device order: compared with the plan's
+/// passes_step_seconds.
 struct Comparison {
   std::string name;
   std::optional<Ranked> ranked;  ///< absent where it does not fit or is not legal

@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true", help="print the plan as JSON instead of the table")
     plan.add_argument("--verify", type=_whole, default=1, metavar="N", help="plans compiled to the end (1)")
     plan.add_argument("--survivors", type=_fraction, default=0.15, metavar="FRACTION", help="kept by stage 1 (0.15)")
-    plan.add_argument("--finalists", type=_whole, default=3, metavar="N", help="compiled with code generation (3)")
+    plan.add_argument("--finalists", type=_whole, default=2, metavar="N", help="compiled with code generation (2)")
     plan.add_argument("--min-weight-sharding", type=_whole, default=0, metavar="N", help="0: from HBM (default)")
     plan.add_argument("--no-ulysses", action="store_true", help="gathered keys and values only")
     plan.add_argument("--no-windowed-einsum-search", action="store_true", help="the compiler's default only")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from jaxlib.mlir import passmanager
+from jax._src.interpreters import mlir
+from jaxlib.mlir import ir, passmanager
 
 PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 # Without enable-full-version no collective is inserted.
@@ -34,7 +35,16 @@ def propagate(lowered: Any, reshard: bool = False) -> str:
 
     With `reshard` it has Shardy's explicit reshards, too. Consumes the module of `lowered`.
     """
-    module = lowered.compiler_ir("stablehlo")
+    return _propagate(lowered.compiler_ir("stablehlo"), reshard)
+
+
+def propagate_text(text: str, reshard: bool = False) -> str:
+    """The same for a lowered program's text."""
+    with mlir.make_ir_context():
+        return _propagate(ir.Module.parse(text), reshard)
+
+
+def _propagate(module: Any, reshard: bool) -> str:
     with module.context:
         for pipeline in (PROPAGATION, EXPLICIT_RESHARDS) if reshard else (PROPAGATION,):
             passmanager.PassManager.parse(pipeline).run(module.operation)

@@ -40,7 +40,7 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # the zygote must have one thread only, it forks
     "OMP_NUM_THREADS": "1",
 }
-_STARTUP_SECONDS = 120.0
+_STARTUP_SECONDS = 300.0
 _CLOSE_SECONDS = 5.0
 
 
@@ -61,8 +61,8 @@ class WorkerQueue:
         workers: int | None = None,
         *,
         propagate_timeout_seconds: float = 120.0,
-        passes_timeout_seconds: float = 180.0,
-        code_timeout_seconds: float = 300.0,
+        passes_timeout_seconds: float = 240.0,
+        code_timeout_seconds: float = 600.0,
         worker_memory_bytes: int = 6 << 30,
         builder: str = DEFAULT_BUILDER,
     ) -> None:

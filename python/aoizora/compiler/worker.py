@@ -19,7 +19,7 @@ import jax
 import numpy
 from jax.experimental import topologies
 
-from aoizora.compiler import dump, private, processes
+from aoizora.compiler import annotate, dump, private, processes
 
 _POLL_SECONDS = 0.005
 _MESH_AXES = ("data", "fsdp", "context", "tensor")
@@ -104,14 +104,14 @@ def _answer(
     axes = mesh_axes(job["candidate"])
     candidate = {**job["candidate"], "mesh": [{"name": name, "size": size} for name, size in axes.items()]}
     mesh = make_mesh(axes, devices, job.get("placement"))
-    attention = "opaque" if rung == "propagate" else "tpu"
-    function, arguments = build(request, candidate, mesh, int(job.get("layers", 3)), attention)
-    traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
-    lowered = traced.lower(lowering_platforms=("tpu",))
     if rung == "propagate":
-        _keep(directory, dump.Dumped(private.propagate(lowered, bool(job.get("reshard"))), ""))
+        text = _propagated(job, request, candidate, devices, build)
+        _keep(directory, dump.Dumped(text, ""))
         reply.done("ok")
         return
+    function, arguments = build(request, candidate, mesh, int(job.get("layers", 3)), "tpu")
+    traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
+    lowered = traced.lower(lowering_platforms=("tpu",))
     dumped = directory / "dump"
     dumped.mkdir()
     options = {**candidate.get("compiler_options", {}), "xla_dump_to": str(dumped)}
@@ -121,6 +121,35 @@ def _answer(
         threading.Thread(target=_reply_after_passes, args=(dumped, directory, reply), daemon=True).start()
     lowered.compile(compiler_options=options)
     _reply_with_dump(dumped, suffix, directory, reply)
+
+
+def _propagated(
+    job: dict[str, Any],
+    request: dict[str, Any],
+    candidate: dict[str, Any],
+    devices: list[Any],
+    build: Callable[..., Any],
+) -> str:
+    """Propagated text. Where the builder names axes that only annotate, candidates that differ in no other share a trace."""
+    layers = int(job.get("layers", 3))
+    reshard = bool(job.get("reshard"))
+    axes: tuple[str, ...] = getattr(build, "annotation_axes", ())
+    traced_as = annotate.stand_in(candidate, axes)
+
+    def lowered() -> Any:
+        mesh = make_mesh(mesh_axes(traced_as), devices, job.get("placement"))
+        function, arguments = build(request, traced_as, mesh, layers, "opaque")
+        return jax.jit(function).trace(*arguments).lower(lowering_platforms=("tpu",))
+
+    if not axes:
+        return private.propagate(lowered(), reshard)
+    traces = annotate.Traces(Path(job["directory"]).parent / "traces")
+    key = annotate.trace_key(candidate, axes, layers)
+    text = traces.get(key)
+    if text is None:
+        text = lowered().as_text()
+        traces.keep(key, text)
+    return private.propagate_text(annotate.annotate(text, candidate, axes), reshard)
 
 
 def _reply_after_passes(dumped: Path, directory: Path, reply: Reply) -> None:

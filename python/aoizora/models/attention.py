@@ -13,12 +13,12 @@ from jax.sharding import PartitionSpec
 from aoizora.models.sharding import Sharding
 
 AttentionImpl = Literal["tpu", "interpret", "exact", "opaque"]
-"""How the local attention is computed: Pallas splash attention; the same interpreted on any platform; plain JAX; or a custom
-call named OPAQUE_TARGET, which no platform runs, for tracing without the price of the kernel."""
+"""How the local attention is computed: Pallas splash attention; the same interpreted on any platform; plain JAX; or a
+custom call named OPAQUE_TARGET, which no platform runs, for tracing without the price of the kernel."""
 
 OPAQUE_TARGET = "aoizora.attention"
-"""Operands q [batch, heads, queries, head_dim], k and v [batch, heads, keys, head_dim], result as q; lengths are the kernel's,
-padded to its blocks."""
+"""Operands q [batch, heads, queries, head_dim], k and v [batch, heads, keys, head_dim], result as q; lengths are the
+kernel's, padded to its blocks."""
 
 _LANES = 128
 
@@ -35,8 +35,8 @@ def attention(
 ) -> jax.Array:
     """softmax(q kᵀ / sqrt(head_dim)) v over [batch, heads, length, head_dim].
 
-    Queries are divided over the sequence's mesh axes, keys over those of `keys_axis`; only the first `keys` keys count. The
-    lengths must be multiples of their factors. q comes scaled by 1/sqrt(head_dim).
+    Queries are divided over the sequence's mesh axes, keys over those of `keys_axis`; only the first `keys` keys count.
+    The lengths must be multiples of their factors. q comes scaled by 1/sqrt(head_dim).
     """
     heads = sharding.activation_spec(("batch", "heads", "sequence", None))
     local = functools.partial(_local_attention, keys=keys, sharding=sharding, impl=impl)

@@ -39,6 +39,8 @@ class Sharding:
         for block in (self.query_block, self.key_block):
             if block < 128 or block % 128:
                 raise InvalidRequest(f"a kernel block of {block}; it must be a positive multiple of 128")
+        # An axis of size 1 divides nothing, but one that stands in for others is annotated all the same.
+        divides = {axis["name"] for axis in candidate["mesh"] if int(axis["size"]) > 1 or axis.get("stand_in")}
         self._rules: dict[str, tuple[str, ...]] = {}
         for axis, mesh_axes in candidate.get("rules", {}).items():
             for name in mesh_axes:
@@ -46,7 +48,7 @@ class Sharding:
                     raise InvalidRequest(f"the rule of {axis!r} names {name!r}; the mesh has {', '.join(sizes)}")
             if len(set(mesh_axes)) != len(mesh_axes):
                 raise InvalidRequest(f"the rule of {axis!r} names a mesh axis twice: {list(mesh_axes)}")
-            self._rules[axis] = tuple(name for name in mesh_axes if sizes[name] > 1)
+            self._rules[axis] = tuple(name for name in mesh_axes if name in divides)
 
     @classmethod
     def unsharded(cls) -> Sharding:
@@ -62,8 +64,8 @@ class Sharding:
         return math.prod(self.mesh.shape[name] for name in self.mesh_axes(axis))
 
     def padded(self, length: int, axis: str) -> int:
-        """The length an activation's axis gets: pieces of one size, of whole tiles, and the whole a
-        multiple of the kernel's key block where it is long enough for one, so that nothing is copied to be padded later."""
+        """The length an activation's axis gets: pieces of one size, of whole tiles, and the whole a multiple of the
+        kernel's key block where it is long enough for one, so that nothing is copied to be padded later."""
         pieces = self.factor(axis) * TILE_ROWS
         unit = math.lcm(pieces, self.key_block) if length > self.key_block else pieces
         return math.ceil(length / unit) * unit
@@ -76,7 +78,7 @@ class Sharding:
         return _partition_spec([self.mesh_axes(axis) for axis in axes])
 
     def activation_spec(self, axes: Sequence[str | None]) -> PartitionSpec:
-        """The PartitionSpec of an activation: a mesh axis named twice goes to the batch, then the sequence, then the left."""
+        """The PartitionSpec of an activation: a mesh axis named twice goes to the batch, the sequence, the leftmost."""
         order = sorted(range(len(axes)), key=lambda i: (axes[i] not in _FIRST, i))
         used: set[str] = set()
         entries: list[tuple[str, ...]] = [()] * len(axes)

@@ -62,6 +62,11 @@ def build_step(
     )
 
 
+# The rules of these axes reach the lowered program only through sharding annotations: no shape and no operation depends on
+# them, so that candidates that differ in no other rule share a trace.
+build_step.annotation_axes = ("embed", "mlp")  # type: ignore[attr-defined]
+
+
 def _check(table: Mapping[str, Any], sharding: Sharding) -> None:
     """Refuses a candidate that does not divide this model evenly, as its arguments and shard_map need it."""
     for axis in table["axes"]:
@@ -73,4 +78,6 @@ def _check(table: Mapping[str, Any], sharding: Sharding) -> None:
         heads = next(axis["size"] for axis in table["axes"] if axis["name"] == "heads")
         ways = sharding.factor("heads") * sharding.factor("sequence")
         if heads % ways:
-            raise InvalidRequest(f"ulysses divides heads and sequence together {ways} ways, which do not divide {heads} heads")
+            raise InvalidRequest(
+                f"ulysses divides heads and sequence together {ways} ways, which do not divide {heads} heads"
+            )

@@ -1,8 +1,8 @@
 """Wan 2.1's video transformer in plain JAX.
 
-Parameters are a flat dict under the public checkpoint's names; the blocks' are stacked along a first dimension of layers and
-named without their number ("blocks.attn1.to_q.weight"). The list of them, with shapes and logical axes, is the C++ library's
-workload table. Matrices are [in, out], the checkpoint's are [out, in]; the patch convolution is one of them.
+Parameters are a flat dict under the public checkpoint's names; the blocks' are stacked along a first dimension of layers
+and named without their number ("blocks.attn1.to_q.weight"). The list of them, with shapes and logical axes, is the C++
+library's workload table. Matrices are [in, out], the checkpoint's are [out, in]; the patch convolution is one of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class WanConfig:
         """The workload table of this transformer on latents of [batch, channels, frames, height, width]."""
         sizes = asdict(self)
         del sizes["eps"], sizes["patch_size"]
-        sizes |= dict(zip(("patch_t", "patch_h", "patch_w"), self.patch_size, strict=True)) | {"text_length": text_length}
+        sizes |= dict(zip(("patch_t", "patch_h", "patch_w"), self.patch_size, strict=True))
+        sizes["text_length"] = text_length
         batch, _, frames, height, width = latents_shape
         table: dict[str, Any] = json.loads(_core.wan_workload(json.dumps(sizes), batch, frames, height, width, dtype))
         return table
@@ -70,7 +71,8 @@ def parameter_shapes(table: Mapping[str, Any], sharding: Sharding) -> dict[str, 
 
 def jax_dtype(name: str) -> np.dtype[Any]:
     """The element type of a table's name for it."""
-    return np.dtype({"bf16": jnp.bfloat16, "f16": jnp.float16, "f32": jnp.float32}[name])
+    dtype: np.dtype[Any] = np.dtype({"bf16": jnp.bfloat16, "f16": jnp.float16, "f32": jnp.float32}[name])
+    return dtype
 
 
 def forward(
@@ -129,7 +131,8 @@ def _time_conditioning(
     """The time embedding [batch, embed] and its projection [batch, 6, embed] to every block's modulation, in f32."""
     name = "condition_embedder.time_embedder"
     half = config.freq_dim // 2
-    angle = timestep.astype(jnp.float32)[:, None] * jnp.exp(jnp.arange(half) * (-np.log(1e4) / half)).astype(jnp.float32)
+    frequency = np.exp(np.arange(half) * (-np.log(1e4) / half)).astype(np.float32)
+    angle = timestep.astype(jnp.float32)[:, None] * frequency
     wave = jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], -1).astype(params[f"{name}.linear_1.weight"].dtype)
     hidden = sharding.constrain(jax.nn.silu(_linear(params, f"{name}.linear_1", wave)), "batch", "heads")
     time = sharding.constrain(_linear(params, f"{name}.linear_2", hidden), "batch", None)
@@ -149,7 +152,7 @@ def _text_conditioning(params: Params, text: jax.Array, sharding: Sharding) -> j
 def _rotary_tables(
     grid: tuple[int, ...], padding: int, head_dim: int, sharding: Sharding
 ) -> tuple[jax.Array, jax.Array]:
-    """cos and sin of each token's angles [sequence, head_dim], a pair of channels an angle; frame, row and column side by side."""
+    """cos and sin of each token's angles [sequence, head_dim]: a pair of channels has one; frame, row, column in turn."""
     side = 2 * (head_dim // 6)
 
     def table(function: Callable[[Any], Any]) -> jax.Array:
@@ -166,8 +169,8 @@ def _rotary_tables(
 
 
 def _split_heads(x: jax.Array, length_axis: str, config: WanConfig, sharding: Sharding) -> jax.Array:
-    """[batch, length, heads x head_dim] to [batch, heads, length, head_dim], by whole tiles where the length allows: the
-    compiler makes two transposes of the plain one."""
+    """[batch, length, heads x head_dim] to [batch, heads, length, head_dim], by whole tiles where the length allows:
+    the compiler makes two transposes of the plain one."""
     batch, length, _ = x.shape
     rows = TILE_ROWS if length % (TILE_ROWS * sharding.factor(length_axis)) == 0 else 1
     x = x.reshape(batch, length // rows, rows, config.num_attention_heads, config.attention_head_dim)
@@ -187,8 +190,8 @@ def _merge_heads(x: jax.Array, length_axis: str, sharding: Sharding) -> jax.Arra
 def _heads(
     layer: Params, name: str, which: str, x: jax.Array, length_axis: str, config: WanConfig, sharding: Sharding
 ) -> jax.Array:
-    """Queries ("q", scaled by 1/sqrt(head_dim)) or keys ("k") of x, RMS-normalised over all heads: [batch, heads, length,
-    head_dim]."""
+    """Queries ("q", scaled by 1/sqrt(head_dim)) or keys ("k") of x, RMS-normalised over all heads, as [batch, heads,
+    length, head_dim]."""
     x = sharding.constrain(_linear(layer, f"{name}.to_{which}", x), "batch", length_axis, "heads")
     mean_square = jnp.square(x.astype(jnp.float32)).mean(-1)
     inverse = jax.lax.rsqrt(mean_square + config.eps)[:, None, :, None]
@@ -258,16 +261,23 @@ def _block(
     h = residual(_layer_norm(x, config.eps) * (1 + scale1) + shift1)
     q = _rotate(_heads(layer, "attn1", "q", h, "sequence", config, sharding), rotary)
     k = _rotate(_heads(layer, "attn1", "k", h, "sequence", config, sharding), rotary)
-    y = _attend(
-        layer, "attn1", q, k, h, keys=tokens, keys_axis="sequence", config=config, sharding=sharding, impl=impl
-    )
+    y = _attend(layer, "attn1", q, k, h, keys=tokens, keys_axis="sequence", config=config, sharding=sharding, impl=impl)
     x = residual(x.astype(jnp.float32) + y.astype(jnp.float32) * gate1)
 
     h = residual(_layer_norm(x, config.eps) * layer["norm2.weight"] + layer["norm2.bias"])
     q = _heads(layer, "attn2", "q", h, "sequence", config, sharding)
     k = _heads(layer, "attn2", "k", context, "text", config, sharding)
     y = _attend(
-        layer, "attn2", q, k, context, keys=context.shape[1], keys_axis="text", config=config, sharding=sharding, impl=impl
+        layer,
+        "attn2",
+        q,
+        k,
+        context,
+        keys=context.shape[1],
+        keys_axis="text",
+        config=config,
+        sharding=sharding,
+        impl=impl,
     )
     x = residual(x + y)
 
@@ -364,15 +374,17 @@ class WanFile:
 
 
 def load_npz(path: str | os.PathLike[str]) -> WanFile:
-    """Reads a Wan transformer from an npz file: `config` (key=value strings), `param:NAME` for each tensor of the checkpoint,
-    `latents`, `timestep`, `text` and, if there, the expected `output`. Every size comes from the file."""
+    """Reads a Wan transformer from an npz file: `config` (key=value strings), `param:NAME` for each tensor of the
+    checkpoint, `latents`, `timestep`, `text` and, if there, the expected `output`. Every size comes from the file."""
     with np.load(path, allow_pickle=False) as data:
         arrays = {name: data[name] for name in data.files}
     for name, rank in (("config", 1), ("latents", 5), ("timestep", 1), ("text", 3)):
         if name not in arrays:
             raise InvalidRequest(f"{os.fspath(path)}: the array {name!r} is missing")
         if arrays[name].ndim != rank:
-            raise InvalidRequest(f"{os.fspath(path)}: {name!r} has the shape {arrays[name].shape}; it must have {rank} dimensions")
+            raise InvalidRequest(
+                f"{os.fspath(path)}: {name!r} has the shape {arrays[name].shape}; it must have {rank} dimensions"
+            )
     config = read_config([str(line) for line in arrays.pop("config")])
     latents, timestep, text = (arrays.pop(name) for name in ("latents", "timestep", "text"))
     output = arrays.pop("output", None)
@@ -383,7 +395,12 @@ def load_npz(path: str | os.PathLike[str]) -> WanFile:
     _check_inputs(config, latents, timestep, text)
     params = from_checkpoint({name.removeprefix(prefix): value for name, value in arrays.items()}, config)
     return WanFile(
-        config, params, jnp.asarray(latents, jnp.float32), jnp.asarray(timestep, jnp.float32), jnp.asarray(text, jnp.float32), output
+        config,
+        params,
+        jnp.asarray(latents, jnp.float32),
+        jnp.asarray(timestep, jnp.float32),
+        jnp.asarray(text, jnp.float32),
+        output,
     )
 
 
@@ -393,7 +410,9 @@ def _check_inputs(config: WanConfig, latents: np.ndarray, timestep: np.ndarray, 
     if any(size < patch or size % patch for size, patch in zip(latents.shape[2:], config.patch_size, strict=True)):
         raise InvalidRequest(f"latents of {latents.shape[2:]} are no multiple of the patch {config.patch_size}")
     if text.shape[1] < 1 or text.shape[2] != config.text_dim:
-        raise InvalidRequest(f"text has the shape {text.shape}; its last dimension must be text_dim = {config.text_dim}")
+        raise InvalidRequest(
+            f"text has the shape {text.shape}; its last dimension must be text_dim = {config.text_dim}"
+        )
     if not latents.shape[0] == timestep.shape[0] == text.shape[0] > 0:
         raise InvalidRequest(
             f"latents, timestep and text have batches of {latents.shape[0]}, {timestep.shape[0]} and {text.shape[0]}"
@@ -427,8 +446,13 @@ def read_config(lines: list[str]) -> WanConfig:
             else:
                 values[key] = type(fields[key])(value)
         except ValueError:
-            raise InvalidRequest(f"config: {key}={value} is not a {'list of three integers' if key == 'patch_size' else 'number'}") from None
+            raise InvalidRequest(
+                f"config: {key}={value} is not a {'list of three integers' if key == 'patch_size' else 'number'}"
+            ) from None
     config = replace(config, **values)
     if len(config.patch_size) != 3 or not 0 < config.eps < 1:
-        raise InvalidRequest(f"config: patch_size needs three sizes and eps lies between 0 and 1; given {config.patch_size}, {config.eps}")
+        raise InvalidRequest(
+            "config: patch_size needs three sizes and eps lies between 0 and 1; "
+            f"given {config.patch_size}, {config.eps}"
+        )
     return config

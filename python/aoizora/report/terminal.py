@@ -60,7 +60,7 @@ def gain_lines(plan: Plan) -> list[str]:
             lines += wrap(comparison["reason"], "    ")
         else:
             lines.append(
-                f"    {ms(comparison['block_seconds'])} ms a block; the plan gains "
+                f"    {ms(comparison['passes_block_seconds'])} ms a block; the plan gains "
                 f"{ms(comparison['gain_seconds_per_block'])} ms a block, {comparison['gain_percent']:.1f} %"
             )
     return lines
