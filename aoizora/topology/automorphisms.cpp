@@ -28,7 +28,8 @@ std::vector<Permutation> exchanges(const Slice& slice) {
   for (Permutation& p : permutations(static_cast<int>(slice.dims.size()))) {
     bool fits = true;
     for (int d = 0; d < static_cast<int>(p.size()); ++d) {
-      fits = fits && slice.dims[p[d]] == slice.dims[d] && slice.is_ring(p[d]) == slice.is_ring(d) && (slice.dims[d] > 1 || p[d] == d);
+      fits = fits && slice.dims[p[d]] == slice.dims[d] && slice.is_ring(p[d]) == slice.is_ring(d) &&
+             (slice.dims[d] > 1 || p[d] == d);
     }
     if (fits) result.push_back(std::move(p));
   }

@@ -25,7 +25,8 @@ std::set<std::tuple<int, DeviceId, DeviceId>> edges(const Slice& slice, const Pe
       continue;
     }
     for (int i = 0; i < slice.cores_per_chip; ++i) {
-      for (int j = 0; j < slice.cores_per_chip; ++j) result.insert({0, device(link.from_chip, i), device(link.to_chip, j)});
+      for (int j = 0; j < slice.cores_per_chip; ++j)
+        result.insert({0, device(link.from_chip, i), device(link.to_chip, j)});
     }
   }
   return result;
@@ -48,7 +49,8 @@ BOOST_DATA_TEST_CASE(Automorphisms_AreAGroup, data::xrange(assorted_slices().siz
   const Slice s = assorted_slices()[sample];
   const std::vector<Permutation> all = automorphisms(s);
   const std::set<Permutation> set(all.begin(), all.end());
-  const std::size_t stride = 1 + all.size() / 61;  // all pairs on small slices, a sample of a thousand pairs on large ones
+  const std::size_t stride =
+      1 + all.size() / 61;  // all pairs on small slices, a sample of a thousand pairs on large ones
   for (std::size_t i = 0; i < all.size(); i += stride) {
     for (std::size_t j = 0; j < all.size(); j += stride) {
       Permutation product(s.devices.size());
@@ -58,9 +60,11 @@ BOOST_DATA_TEST_CASE(Automorphisms_AreAGroup, data::xrange(assorted_slices().siz
   }
 }
 
-// Every permutation of chips that keeps links, by trying all of them: nothing is missing where the listed kinds are all there are.
+// Every permutation of chips that keeps links, by trying all of them: nothing is missing where the listed kinds are all
+// there are.
 BOOST_AUTO_TEST_CASE(Automorphisms_AreAllThereAreOnSmallSlices) {
-  for (const Slice& s : {make_slice("v5e:1x4"), make_slice("v5e:2x2"), make_slice("v5e:2x4"), slice_of({5}, {true}), slice_of({3, 2}, {true, false})}) {
+  for (const Slice& s : {make_slice("v5e:1x4"), make_slice("v5e:2x2"), make_slice("v5e:2x4"), slice_of({5}, {true}),
+                         slice_of({3, 2}, {true, false})}) {
     Permutation p(s.devices.size());
     std::iota(p.begin(), p.end(), 0);
     const auto links = edges(s, p);

@@ -73,12 +73,14 @@ void check_keys(const json::object& object, const std::vector<std::string>& know
   for (const auto& member : object) {
     const std::string key(member.key());
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    refuse(where, "unknown key \"" + key.substr(0, 64) + "\"; did you mean \"" + nearest(key, known) + "\"? known: " + joined(known));
+    refuse(where, "unknown key \"" + key.substr(0, 64) + "\"; did you mean \"" + nearest(key, known) +
+                      "\"? known: " + joined(known));
   }
 }
 
 int as_int(const json::value& value, const std::string& where) {
-  if (!value.is_int64() || value.get_int64() < std::numeric_limits<int>::min() || value.get_int64() > std::numeric_limits<int>::max()) {
+  if (!value.is_int64() || value.get_int64() < std::numeric_limits<int>::min() ||
+      value.get_int64() > std::numeric_limits<int>::max()) {
     refuse(where, "expected a whole number");
   }
   return static_cast<int>(value.get_int64());
@@ -144,7 +146,8 @@ Hardware read_hardware(const json::value* value, const Hardware* base, int cores
       result.collectives[kind] = {{1e-6, "assumption"}, {1, "assumption: nominal"}, {0, "no limit of one flow given"}};
     }
   }
-  if (const json::value* rates = object.if_contains("collectives")) read_rates(*rates, result.collectives, "hardware.collectives");
+  if (const json::value* rates = object.if_contains("collectives"))
+    read_rates(*rates, result.collectives, "hardware.collectives");
   return result;
 }
 
@@ -198,8 +201,9 @@ Slice read_descriptor(const std::string& text) {
   // The name is what the compiler is asked for: another shape must not pass for the base.
   const json::value* name = take("name", alone || dims != nullptr || wraps != nullptr || cores != nullptr);
   const int cores_per_chip = cores != nullptr ? as_int(*cores, "cores_per_chip") : alone ? 1 : base.cores_per_chip;
-  return build_slice(name != nullptr ? as_text(*name, "name") : base.name, dims != nullptr ? read_dims(*dims) : base.dims,
-                     wraps != nullptr ? read_wraps(*wraps) : base.wraps, cores_per_chip,
+  return build_slice(name != nullptr ? as_text(*name, "name") : base.name,
+                     dims != nullptr ? read_dims(*dims) : base.dims, wraps != nullptr ? read_wraps(*wraps) : base.wraps,
+                     cores_per_chip,
                      read_hardware(take("hardware", alone), alone ? nullptr : &base.hardware, cores_per_chip));
 }
 
@@ -217,8 +221,8 @@ std::string to_json(const Slice& slice) {
     rates += (rates.empty() ? "\n      " : ",\n      ") + text(name(kind)) + ": {" + fields + "\n      }";
   }
   std::string result = "{\n  \"name\": " + text(slice.name) + ",\n  \"dims\": [" + dims + "],\n  \"wraps\": [" + wraps +
-                       "],\n  \"cores_per_chip\": " + std::to_string(slice.cores_per_chip) + ",\n  \"hardware\": {\n    \"device_kind\": " +
-                       text(slice.hardware.device_kind);
+                       "],\n  \"cores_per_chip\": " + std::to_string(slice.cores_per_chip) +
+                       ",\n  \"hardware\": {\n    \"device_kind\": " + text(slice.hardware.device_kind);
   for (const Field& field : kFields) {
     const Number& number = slice.hardware.*field.number;
     if (number == Number{}) continue;

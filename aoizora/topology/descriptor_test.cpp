@@ -58,7 +58,8 @@ BOOST_AUTO_TEST_CASE(Base_OverridesOnlyWhatIsGiven) {
 BOOST_AUTO_TEST_CASE(Base_AnotherShapeNeedsAnotherName) {
   BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "wraps": [true, true]})"), "\"name\" is missing"));
   BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "dims": [4, 4, 4], "name": "cube"})"), "\"wraps\" is missing"));
-  const Slice cube = read_descriptor(R"({"base": "v5e:4x4", "dims": [4, 4, 4], "wraps": [true, true, true], "name": "cube"})");
+  const Slice cube =
+      read_descriptor(R"({"base": "v5e:4x4", "dims": [4, 4, 4], "wraps": [true, true, true], "name": "cube"})");
   BOOST_TEST(cube.devices.size() == 64U);
   BOOST_TEST(cube.links.size() == 64U * 6);
 }
@@ -74,20 +75,27 @@ BOOST_AUTO_TEST_CASE(File_IsRead) {
 BOOST_AUTO_TEST_CASE(Refusals_NameTheKeyAndTheNearest) {
   BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardwear": {}})"), "did you mean \"hardware\""));
   BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"hbm_byte": 1}})"), "did you mean \"hbm_bytes\""));
-  BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"collectives": {"allreduce": {}}}})"), "did you mean \"all-reduce\""));
-  BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"collectives": {"all-reduce": {"alpha": 1}}}})"), "did you mean \"alpha_seconds\""));
-  BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": {"value": 1, "src": "x"}}})"), "did you mean \"source\""));
+  BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"collectives": {"allreduce": {}}}})"),
+                 "did you mean \"all-reduce\""));
+  BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"collectives": {"all-reduce": {"alpha": 1}}}})"),
+                 "did you mean \"alpha_seconds\""));
+  BOOST_TEST(has(message_of(R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": {"value": 1, "src": "x"}}})"),
+                 "did you mean \"source\""));
   BOOST_TEST(has(message_of(R"({"base": "v5e:3x4"})"), "v5e:2x4"));
   BOOST_TEST(has(message_of(R"({"base": "/etc/passwd"})"), "no slice name"));
   BOOST_TEST(has(message_of(R"({"name": "x"})"), "\"dims\" is missing"));
   BOOST_TEST(has(message_of(R"({"name": "x", "dims": [2], "wraps": [false], "hardware": {}})"), "is missing"));
-  for (const char* odd : {"[]", "1", "null", R"({"base": 1})", R"({"base": "v5e:4x4", "name": ""})", R"({"base": "v5e:4x4", "hardware": []})",
-                          R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": "8"}})", R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": -1}})",
-                          R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": {"source": "x"}}})", R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": 1e999}})",
-                          R"({"base": "v5e:4x4", "hardware": {"matmul_efficiency": 1.5}})", R"({"base": "v5e:4x4", "name": "x", "cores_per_chip": 2})",
-                          R"({"base": "v5e:4x4", "name": "x", "dims": [1.5], "wraps": [false]})",
-                          R"({"base": "v5e:4x4", "name": "x", "dims": [4294967297], "wraps": [false]})",
-                          R"({"base": "v5e:4x4", "name": "x", "dims": [1000000, 1000000], "wraps": [false, false]})"}) {
+  for (const char* odd :
+       {"[]", "1", "null", R"({"base": 1})", R"({"base": "v5e:4x4", "name": ""})",
+        R"({"base": "v5e:4x4", "hardware": []})", R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": "8"}})",
+        R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": -1}})",
+        R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": {"source": "x"}}})",
+        R"({"base": "v5e:4x4", "hardware": {"hbm_bytes": 1e999}})",
+        R"({"base": "v5e:4x4", "hardware": {"matmul_efficiency": 1.5}})",
+        R"({"base": "v5e:4x4", "name": "x", "cores_per_chip": 2})",
+        R"({"base": "v5e:4x4", "name": "x", "dims": [1.5], "wraps": [false]})",
+        R"({"base": "v5e:4x4", "name": "x", "dims": [4294967297], "wraps": [false]})",
+        R"({"base": "v5e:4x4", "name": "x", "dims": [1000000, 1000000], "wraps": [false, false]})"}) {
     BOOST_CHECK_THROW(read_descriptor(odd), Error);
   }
 }
@@ -116,10 +124,18 @@ BOOST_AUTO_TEST_CASE(Mutations_NeverDoAnythingElse) {
     for (int k = 0; k < 1 + i % 4; ++k) {
       const std::size_t at = random() % mutated.size();
       switch (random() % 4) {
-        case 0: mutated[at] = static_cast<char>(random() % 256); break;
-        case 1: mutated.erase(at, 1 + random() % 9); break;
-        case 2: mutated.insert(at, mutated.substr(random() % mutated.size(), random() % 20)); break;
-        default: mutated[at] = "0123456789-.e[]{},:\""[random() % 20]; break;
+        case 0:
+          mutated[at] = static_cast<char>(random() % 256);
+          break;
+        case 1:
+          mutated.erase(at, 1 + random() % 9);
+          break;
+        case 2:
+          mutated.insert(at, mutated.substr(random() % mutated.size(), random() % 20));
+          break;
+        default:
+          mutated[at] = "0123456789-.e[]{},:\""[random() % 20];
+          break;
       }
     }
     try {

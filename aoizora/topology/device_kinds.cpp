@@ -31,20 +31,24 @@ Hardware v5e_hardware() {
   h.clock_hz = {1.5e9, "How to Scale Your Model, TPU chapter: 197 TFLOP/s over four 128x128 matrix units"};
   h.dcn_bytes_per_second = {3.1e9, "How to Scale Your Model, TPU chapter: 3.1e9 B/s a chip"};
   h.matmul_efficiency = {0.98, "compiler's estimated_cycles: 831,857 cycles for a matmul of 1.07e11 FLOP"};
-  h.attention_step_cycles = {1919, "compiler's instruction schedule of splash attention with blocks of 512: bundles a grid step"};
+  h.attention_step_cycles = {
+      1919, "compiler's instruction schedule of splash attention with blocks of 512: bundles a grid step"};
 
   const Number alpha{1e-6, "assumption: the start of a collective costs about a hop"};
   const Number nominal{1.0, "nominal; How to Scale Your Model: large all-gathers reach 95 % of it"};
   const Number unmeasured{1.0, "assumption: nominal"};
   const Number no_limit{0, "no limit of one flow seen"};
   for (const CollectiveKind kind : all_collective_kinds) h.collectives[kind] = {alpha, unmeasured, no_limit};
-  for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
     h.collectives[kind].rate_fraction = nominal;
   }
-  // Two flows at 15.2 GB/s fill a shared link of 30.4; a lone one reaches 23. A link of 45 with any limit a flow gives one or the
-  // other figure, not both.
-  h.collectives[CollectiveKind::permute] = {alpha, {30.4 / 45.0, "paper, Figure 3: 15.2 GB/s each for two permutes that share a link"},
-                                            {23e9, "paper, Figure 3: about 23 GB/s for a permute alone, over any number of hops"}};
+  // Two flows at 15.2 GB/s fill a shared link of 30.4; a lone one reaches 23. A link of 45 with any limit a flow gives
+  // one or the other figure, not both.
+  h.collectives[CollectiveKind::permute] = {
+      alpha,
+      {30.4 / 45.0, "paper, Figure 3: 15.2 GB/s each for two permutes that share a link"},
+      {23e9, "paper, Figure 3: about 23 GB/s for a permute alone, over any number of hops"}};
   return h;
 }
 

@@ -66,8 +66,8 @@ const DeviceKind& find_kind(const std::string& given) {
     if (kind.name == given) return kind;
   }
   const std::vector<std::string> known = device_kinds();
-  throw InvalidRequest("unknown device kind \"" + given + "\"; known: " + joined(known) + " (did you mean \"" + nearest(given, known) +
-                       "\"?); a descriptor file describes any other (docs/topology.md)");
+  throw InvalidRequest("unknown device kind \"" + given + "\"; known: " + joined(known) + " (did you mean \"" +
+                       nearest(given, known) + "\"?); a descriptor file describes any other (docs/topology.md)");
 }
 
 std::string form(const DeviceKind& kind) {
@@ -81,7 +81,8 @@ Slice make_known(const std::string& name) {
   const DeviceKind& kind = find_kind(name.substr(0, colon));
   const auto dims = read_shape(std::string_view(name).substr(colon + 1));
   if (!dims || dims->size() != static_cast<std::size_t>(kind.dimensions)) {
-    throw InvalidRequest("\"" + name + "\" is no slice of " + std::string(kind.name) + "; write " + form(kind) + ", " + std::string(kind.shapes));
+    throw InvalidRequest("\"" + name + "\" is no slice of " + std::string(kind.name) + "; write " + form(kind) + ", " +
+                         std::string(kind.shapes));
   }
   if (!kind.takes(*dims)) {
     throw InvalidRequest("there is no slice \"" + name + "\": " + form(kind) + ", " + std::string(kind.shapes) +
@@ -117,9 +118,10 @@ Slice make_slice(const std::string& name_or_path) {
   if (name_or_path.find(':') != std::string::npos) return make_known(name_or_path);
   std::error_code error;
   if (std::filesystem::is_regular_file(name_or_path, error)) return read_descriptor(read_file(name_or_path));
-  throw InvalidRequest("\"" + name_or_path + "\" is neither a slice nor a descriptor file; write a kind and a shape, for example \"" +
-                       std::string(device_kind_table().front().name) + ":4x4\" (known kinds: " + joined(device_kinds()) +
-                       "), or the path of a descriptor (docs/topology.md)");
+  throw InvalidRequest(
+      "\"" + name_or_path + "\" is neither a slice nor a descriptor file; write a kind and a shape, for example \"" +
+      std::string(device_kind_table().front().name) + ":4x4\" (known kinds: " + joined(device_kinds()) +
+      "), or the path of a descriptor (docs/topology.md)");
 }
 
 }  // namespace aoizora::topology

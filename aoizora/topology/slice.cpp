@@ -16,8 +16,9 @@ constexpr int kMostCores = 16;
 void check_number(const Number& number, const char* what, double least, double most, bool may_equal_least) {
   const bool above = may_equal_least ? number.value >= least : number.value > least;
   if (std::isfinite(number.value) && above && number.value <= most) return;
-  throw InvalidRequest(std::string("hardware number ") + what + " is " + std::to_string(number.value) + "; allowed: " +
-                       (may_equal_least ? "from " : "above ") + std::to_string(least) + (most < 1e30 ? " up to " + std::to_string(most) : ""));
+  throw InvalidRequest(std::string("hardware number ") + what + " is " + std::to_string(number.value) +
+                       "; allowed: " + (may_equal_least ? "from " : "above ") + std::to_string(least) +
+                       (most < 1e30 ? " up to " + std::to_string(most) : ""));
 }
 
 void check_hardware(const Hardware& h, int cores_per_chip) {
@@ -34,7 +35,8 @@ void check_hardware(const Hardware& h, int cores_per_chip) {
   check_number(h.core_bytes_per_second, "core_bytes_per_second", 0, any, cores_per_chip == 1);
   for (const CollectiveKind kind : all_collective_kinds) {
     const auto rate = h.collectives.find(kind);
-    if (rate == h.collectives.end()) throw InvalidRequest("hardware has no rates of \"" + std::string(name(kind)) + "\"");
+    if (rate == h.collectives.end())
+      throw InvalidRequest("hardware has no rates of \"" + std::string(name(kind)) + "\"");
     check_number(rate->second.alpha_seconds, "alpha_seconds", 0, any, true);
     check_number(rate->second.rate_fraction, "rate_fraction", 0, 1, false);
     check_number(rate->second.flow_bytes_per_second, "flow_bytes_per_second", 0, any, true);
@@ -43,20 +45,24 @@ void check_hardware(const Hardware& h, int cores_per_chip) {
 
 void check_shape(const std::vector<int>& dims, const std::vector<bool>& wraps, int cores_per_chip) {
   if (dims.empty() || dims.size() > kMostDimensions) {
-    throw InvalidRequest("a slice has 1 to " + std::to_string(kMostDimensions) + " dimensions, not " + std::to_string(dims.size()));
+    throw InvalidRequest("a slice has 1 to " + std::to_string(kMostDimensions) + " dimensions, not " +
+                         std::to_string(dims.size()));
   }
   if (wraps.size() != dims.size()) {
-    throw InvalidRequest("\"wraps\" has " + std::to_string(wraps.size()) + " entries for " + std::to_string(dims.size()) + " dimensions");
+    throw InvalidRequest("\"wraps\" has " + std::to_string(wraps.size()) + " entries for " +
+                         std::to_string(dims.size()) + " dimensions");
   }
   if (cores_per_chip < 1 || cores_per_chip > kMostCores) {
-    throw InvalidRequest("cores_per_chip is " + std::to_string(cores_per_chip) + "; allowed: 1 to " + std::to_string(kMostCores));
+    throw InvalidRequest("cores_per_chip is " + std::to_string(cores_per_chip) + "; allowed: 1 to " +
+                         std::to_string(kMostCores));
   }
   std::int64_t devices = cores_per_chip;
   for (const int size : dims) {
     if (size < 1) throw InvalidRequest("a dimension of " + std::to_string(size) + " chips; it must be 1 or more");
     devices = devices > kMostDevices ? devices : devices * size;
   }
-  if (devices > kMostDevices) throw InvalidRequest("the slice has more than " + std::to_string(kMostDevices) + " devices");
+  if (devices > kMostDevices)
+    throw InvalidRequest("the slice has more than " + std::to_string(kMostDevices) + " devices");
 }
 
 // Devices, ordered by coordinates (x slowest), then core: counts up like an odometer.
@@ -87,8 +93,8 @@ void add_ici_links(Slice& slice) {
         const int next = at[d] + direction;
         if (!ring && (next < 0 || next >= size)) continue;
         slice.outgoing[2 * (chip * slice.dims.size() + d) + (direction < 0)] = static_cast<LinkId>(slice.links.size());
-        slice.links.push_back({LinkKind::ici, chip, chip + ((next + size) % size - at[d]) * stride, static_cast<int>(d), direction,
-                               slice.hardware.ici_bytes_per_second.value, 0, 0});
+        slice.links.push_back({LinkKind::ici, chip, chip + ((next + size) % size - at[d]) * stride, static_cast<int>(d),
+                               direction, slice.hardware.ici_bytes_per_second.value, 0, 0});
       }
     }
   }
@@ -100,7 +106,8 @@ void add_core_links(Slice& slice) {
     for (int from = 0; from < slice.cores_per_chip; ++from) {
       for (int to = 0; to < slice.cores_per_chip; ++to) {
         if (from == to) continue;
-        slice.links.push_back({LinkKind::core, chip, chip, -1, to > from ? +1 : -1, slice.hardware.core_bytes_per_second.value, from, to});
+        slice.links.push_back({LinkKind::core, chip, chip, -1, to > from ? +1 : -1,
+                               slice.hardware.core_bytes_per_second.value, from, to});
       }
     }
   }
@@ -109,12 +116,14 @@ void add_core_links(Slice& slice) {
 LinkId core_link(const Slice& slice, std::int32_t chip, int from, int to) {
   const std::int64_t pairs = static_cast<std::int64_t>(slice.cores_per_chip) * (slice.cores_per_chip - 1);
   const std::int64_t first = static_cast<std::int64_t>(slice.links.size()) - pairs * slice.chip_count();
-  return static_cast<LinkId>(first + pairs * chip + static_cast<std::int64_t>(from) * (slice.cores_per_chip - 1) + to - (to > from));
+  return static_cast<LinkId>(first + pairs * chip + static_cast<std::int64_t>(from) * (slice.cores_per_chip - 1) + to -
+                             (to > from));
 }
 
 void check_device(const Slice& slice, DeviceId device) {
   if (device >= 0 && static_cast<std::size_t>(device) < slice.devices.size()) return;
-  throw InvalidRequest("no device " + std::to_string(device) + " in " + slice.name + ", which has " + std::to_string(slice.devices.size()));
+  throw InvalidRequest("no device " + std::to_string(device) + " in " + slice.name + ", which has " +
+                       std::to_string(slice.devices.size()));
 }
 
 }  // namespace
@@ -154,11 +163,13 @@ std::vector<LinkId> Slice::route(DeviceId from, DeviceId to) const {
       chip = links[link].to_chip;
     }
   }
-  if (devices[from].core != devices[to].core) result.push_back(core_link(*this, chip, devices[from].core, devices[to].core));
+  if (devices[from].core != devices[to].core)
+    result.push_back(core_link(*this, chip, devices[from].core, devices[to].core));
   return result;
 }
 
-Slice build_slice(std::string name, std::vector<int> dims, std::vector<bool> wraps, int cores_per_chip, Hardware hardware) {
+Slice build_slice(std::string name, std::vector<int> dims, std::vector<bool> wraps, int cores_per_chip,
+                  Hardware hardware) {
   check_shape(dims, wraps, cores_per_chip);
   check_hardware(hardware, cores_per_chip);
   Slice slice;

@@ -48,9 +48,9 @@ struct Number {
 
 /// Calibration of one kind of collective. All are inputs of the model, none is fitted here.
 struct CollectiveRate {
-  Number alpha_seconds;         ///< α_τ: start-up of one collective
-  Number rate_fraction;         ///< fraction of the link's nominal bandwidth this kind reaches
-  Number flow_bytes_per_second; ///< limit of one flow, 0 for none
+  Number alpha_seconds;          ///< α_τ: start-up of one collective
+  Number rate_fraction;          ///< fraction of the link's nominal bandwidth this kind reaches
+  Number flow_bytes_per_second;  ///< limit of one flow, 0 for none
   friend bool operator==(const CollectiveRate&, const CollectiveRate&) = default;
 };
 
@@ -58,14 +58,14 @@ struct CollectiveRate {
 struct Hardware {
   std::string device_kind;  ///< "v5e"
   Number peak_flops_per_second;
-  Number hbm_bytes;            ///< usable by a program
+  Number hbm_bytes;  ///< usable by a program
   Number hbm_bytes_per_second;
   Number ici_bytes_per_second;  ///< per link and direction
   Number hop_seconds;
   Number clock_hz;
   Number dcn_bytes_per_second;
-  Number matmul_efficiency;        ///< fraction of peak of a large matmul
-  Number attention_step_cycles;    ///< cycles of one splash-attention grid step of block 512 x 512 x head_dim 128
+  Number matmul_efficiency;      ///< fraction of peak of a large matmul
+  Number attention_step_cycles;  ///< cycles of one splash-attention grid step of block 512 x 512 x head_dim 128
   std::map<CollectiveKind, CollectiveRate> collectives;  ///< every kind is present
   Number core_bytes_per_second;  ///< between two cores of a chip, per direction; 0 where a chip has one core
   friend bool operator==(const Hardware&, const Hardware&) = default;
@@ -80,8 +80,8 @@ struct Slice {
   std::vector<Device> devices;  ///< ordered by coordinates (x slowest), then core
   std::vector<Link> links;      ///< a wrapped dimension of 2 has no second pair of links
   Hardware hardware;
-  /// outgoing[2 * (chip * dims.size() + dimension) + (direction < 0)] is the ICI link that leaves there, -1 for none. Derived from
-  /// dims and wraps; route() reads it.
+  /// outgoing[2 * (chip * dims.size() + dimension) + (direction < 0)] is the ICI link that leaves there, -1 for none.
+  /// Derived from dims and wraps; route() reads it.
   std::vector<LinkId> outgoing;
   friend bool operator==(const Slice&, const Slice&) = default;
 
@@ -90,20 +90,21 @@ struct Slice {
   /// Throws InvalidRequest where there is no such device.
   DeviceId device_at(const std::vector<int>& coordinates, int core) const;
 
-  /// Directed links from one device to another: dimension-ordered (x first), the shorter way round where a dimension wraps (ties
-  /// go up), one hop a link, the link between the destination's cores last. Empty for a device to itself.
+  /// Directed links from one device to another: dimension-ordered (x first), the shorter way round where a dimension
+  /// wraps (ties go up), one hop a link, the link between the destination's cores last. Empty for a device to itself.
   std::vector<LinkId> route(DeviceId from, DeviceId to) const;
 
   /// True where a message can go round the dimension: it wraps and has more than two chips.
   bool is_ring(int dimension) const { return wraps[dimension] && dims[dimension] > 2; }
 };
 
-/// The only way a slice is made: devices and links follow from the shape. Throws InvalidRequest where the shape is none (a dimension
-/// below 1, wraps of another length, more than 65,536 devices) or a number of `hardware` is not usable.
-Slice build_slice(std::string name, std::vector<int> dims, std::vector<bool> wraps, int cores_per_chip, Hardware hardware);
+/// The only way a slice is made: devices and links follow from the shape. Throws InvalidRequest where the shape is none
+/// (a dimension below 1, wraps of another length, more than 65,536 devices) or a number of `hardware` is not usable.
+Slice build_slice(std::string name, std::vector<int> dims, std::vector<bool> wraps, int cores_per_chip,
+                  Hardware hardware);
 
-/// "v5e:4x4" or the path of a descriptor file (JSON: a whole slice, or "base" and the numbers it overrides; docs/ has the
-/// format). Throws InvalidRequest naming what is known and allowed, ParseError for a bad file.
+/// "v5e:4x4" or the path of a descriptor file (JSON: a whole slice, or "base" and the numbers it overrides; docs/ has
+/// the format). Throws InvalidRequest naming what is known and allowed, ParseError for a bad file.
 Slice make_slice(const std::string& name_or_path);
 
 /// Device kinds that make_slice knows, for example "v5e".
@@ -115,9 +116,10 @@ Slice read_descriptor(const std::string& json);
 /// The slice as descriptor text; read_descriptor(to_json(s)) == s in every number.
 std::string to_json(const Slice& slice);
 
-/// Every permutation of devices that maps links to links: mirrors, exchanges of equal dimensions, rotations of wrapped dimensions,
-/// and every renumbering of cores that is the same on all chips. result[k][d] is where automorphism k takes device d; the identity is
-/// first, none comes twice. Throws InvalidRequest where the list would not fit in memory (more than 2^26 entries).
+/// Every permutation of devices that maps links to links: mirrors, exchanges of equal dimensions, rotations of wrapped
+/// dimensions, and every renumbering of cores that is the same on all chips. result[k][d] is where automorphism k takes
+/// device d; the identity is first, none comes twice. Throws InvalidRequest where the list would not fit in memory
+/// (more than 2^26 entries).
 std::vector<std::vector<DeviceId>> automorphisms(const Slice& slice);
 
 }  // namespace aoizora::topology

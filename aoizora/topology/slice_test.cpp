@@ -58,15 +58,16 @@ BOOST_AUTO_TEST_CASE(Names_EveryAllowedRectangle) {
 }
 
 BOOST_AUTO_TEST_CASE(Names_RefusalSaysWhatIsAllowed) {
-  BOOST_TEST(says(message_of("v5e:3x4"), {"v5e:3x4", "v5e:2x4, v5e:4x4", "1 or even", "at most 16"}), message_of("v5e:3x4"));
+  BOOST_TEST(says(message_of("v5e:3x4"), {"v5e:3x4", "v5e:2x4, v5e:4x4", "1 or even", "at most 16"}),
+             message_of("v5e:3x4"));
   BOOST_TEST(says(message_of("v5e:3x3"), {"v5e:2x2, v5e:2x4, v5e:4x2, v5e:4x4"}), message_of("v5e:3x3"));
   BOOST_TEST(says(message_of("v5e:32x4"), {"nearest: v5e:16x4"}), message_of("v5e:32x4"));
   BOOST_TEST(says(message_of("v5e:0x4"), {"nearest: v5e:1x4"}), message_of("v5e:0x4"));
   BOOST_TEST(says(message_of("v5:4x4"), {"unknown device kind", "v5e"}), message_of("v5:4x4"));
   BOOST_TEST(says(message_of("v5e-16"), {"v5e-16", "v5e:4x4", "descriptor"}), message_of("v5e-16"));
   BOOST_TEST(says(message_of("/no/such.json"), {"/no/such.json", "cannot read"}), message_of("/no/such.json"));
-  for (const char* odd : {"v5e:", "v5e:4", "v5e:4x", "v5e:x4", "v5e:4x4x1", "v5e:04x4", "v5e:+4x4", "v5e:-4x4", "v5e:4X4", "v5e:4x4 ",
-                          "v5e:99999999999x2", "v5e:4x4:4x4", "v5e: 4x4", "v5e:4x4_twisted"}) {
+  for (const char* odd : {"v5e:", "v5e:4", "v5e:4x", "v5e:x4", "v5e:4x4x1", "v5e:04x4", "v5e:+4x4", "v5e:-4x4",
+                          "v5e:4X4", "v5e:4x4 ", "v5e:99999999999x2", "v5e:4x4:4x4", "v5e: 4x4", "v5e:4x4_twisted"}) {
     BOOST_TEST(says(message_of(odd), {odd, "AxB"}), message_of(odd));
   }
   BOOST_TEST(says(message_of(""), {"neither"}));
@@ -85,13 +86,15 @@ BOOST_AUTO_TEST_CASE(Kinds_EveryRowMakesSlices) {
 
 BOOST_AUTO_TEST_CASE(Hardware_EveryNumberHasASource) {
   const Hardware h = make_slice("v5e:4x4").hardware;
-  for (const Number& number : {h.peak_flops_per_second, h.hbm_bytes, h.hbm_bytes_per_second, h.ici_bytes_per_second, h.hop_seconds, h.clock_hz,
-                               h.dcn_bytes_per_second, h.matmul_efficiency, h.attention_step_cycles}) {
+  for (const Number& number :
+       {h.peak_flops_per_second, h.hbm_bytes, h.hbm_bytes_per_second, h.ici_bytes_per_second, h.hop_seconds, h.clock_hz,
+        h.dcn_bytes_per_second, h.matmul_efficiency, h.attention_step_cycles}) {
     BOOST_TEST(!number.source.empty());
   }
   BOOST_TEST(h.collectives.size() == all_collective_kinds.size());
   for (const auto& [kind, rate] : h.collectives) {
-    for (const Number& number : {rate.alpha_seconds, rate.rate_fraction, rate.flow_bytes_per_second}) BOOST_TEST(!number.source.empty());
+    for (const Number& number : {rate.alpha_seconds, rate.rate_fraction, rate.flow_bytes_per_second})
+      BOOST_TEST(!number.source.empty());
   }
 }
 
@@ -147,7 +150,8 @@ BOOST_DATA_TEST_CASE(Links_CountAndPairs, data::xrange(assorted_slices().size())
       BOOST_TEST((from.coordinates[d] + step + s.dims[d]) % s.dims[d] == to.coordinates[d]);
     }
   }
-  for (const auto& [from_chip, from_core, to_chip, to_core] : ends) BOOST_TEST(ends.contains({to_chip, to_core, from_chip, from_core}));
+  for (const auto& [from_chip, from_core, to_chip, to_core] : ends)
+    BOOST_TEST(ends.contains({to_chip, to_core, from_chip, from_core}));
 }
 
 BOOST_DATA_TEST_CASE(Routes_ConnectAndAreShortest, data::xrange(assorted_slices().size())) {

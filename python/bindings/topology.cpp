@@ -12,7 +12,8 @@ void bind_topology(nb::module_& m) {
   using namespace aoizora;
   m.def("device_kinds", &topology::device_kinds, "Device kinds whose slices have names.");
   m.def(
-      "slice_json", [](const std::string& name_or_path) { return topology::to_json(topology::make_slice(name_or_path)); },
+      "slice_json",
+      [](const std::string& name_or_path) { return topology::to_json(topology::make_slice(name_or_path)); },
       nb::arg("name_or_path"), "The descriptor of a slice, every number with its source, as JSON.");
   m.def(
       "slice_devices",
@@ -30,5 +31,6 @@ void bind_topology(nb::module_& m) {
       [](const std::string& name_or_path, topology::DeviceId from, topology::DeviceId to) {
         return topology::make_slice(name_or_path).route(from, to);
       },
-      nb::arg("name_or_path"), nb::arg("start"), nb::arg("end"), "Ids of the directed links from one device to another.");
+      nb::arg("name_or_path"), nb::arg("start"), nb::arg("end"),
+      "Ids of the directed links from one device to another.");
 }

@@ -1,0 +1,113 @@
+#include "aoizora/placement/placement.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <numeric>
+
+#include "aoizora/errors.h"
+
+namespace aoizora::placement {
+namespace {
+
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
+
+std::string names(std::span<const candidates::MeshAxis> mesh) {
+  std::string result;
+  for (const candidates::MeshAxis& axis : mesh) result += (result.empty() ? "" : ", ") + axis.name;
+  return result;
+}
+
+}  // namespace
+
+std::int64_t rank_count(std::span<const candidates::MeshAxis> mesh) {
+  std::int64_t result = 1;
+  for (std::size_t i = 0; i < mesh.size(); ++i) {
+    const candidates::MeshAxis& axis = mesh[i];
+    if (axis.name.empty()) throw InvalidRequest("a mesh axis has no name");
+    if (axis.size < 1)
+      throw InvalidRequest("mesh axis \"" + axis.name + "\" has size " + std::to_string(axis.size) +
+                           "; it must be 1 or more");
+    for (std::size_t j = 0; j < i; ++j) {
+      if (mesh[j].name == axis.name) throw InvalidRequest("mesh axis \"" + axis.name + "\" comes twice");
+    }
+    if (axis.size > kMostRanks / result)
+      throw InvalidRequest("the mesh has more than " + std::to_string(kMostRanks) + " ranks");
+    result *= axis.size;
+  }
+  return result;
+}
+
+void check_fits(std::span<const candidates::MeshAxis> mesh, const topology::Slice& slice) {
+  const std::int64_t ranks = rank_count(mesh);
+  if (ranks == static_cast<std::int64_t>(slice.devices.size())) return;
+  std::string shape;
+  for (const candidates::MeshAxis& axis : mesh)
+    shape += (shape.empty() ? "" : " x ") + axis.name + " " + std::to_string(axis.size);
+  throw Infeasible("the mesh " + shape + " has " + std::to_string(ranks) + " ranks and " + slice.name + " " +
+                   std::to_string(slice.devices.size()) + " devices; the sizes must multiply to the device count");
+}
+
+Placement row_major(const topology::Slice& slice) {
+  Placement result;
+  result.devices.resize(slice.devices.size());
+  std::iota(result.devices.begin(), result.devices.end(), 0);
+  result.order = "row-major";
+  return result;
+}
+
+std::vector<std::vector<std::int32_t>> groups_along(std::span<const candidates::MeshAxis> mesh,
+                                                    std::span<const std::string> axes) {
+  const std::int64_t ranks = rank_count(mesh);
+  std::vector<std::int64_t> stride(mesh.size(), 1);
+  for (std::size_t i = mesh.size(); i-- > 1;) stride[i - 1] = stride[i] * mesh[i].size;
+
+  // Offsets of a group's members from its least rank: an odometer over the given axes, the first the slowest.
+  std::vector<std::int64_t> offsets{0};
+  std::vector<bool> taken(mesh.size(), false);
+  for (const std::string& name : axes) {
+    const auto axis = std::find_if(mesh.begin(), mesh.end(), [&](const auto& a) { return a.name == name; });
+    if (axis == mesh.end()) throw InvalidRequest("the mesh has no axis \"" + name + "\"; it has " + names(mesh));
+    const auto at = static_cast<std::size_t>(axis - mesh.begin());
+    if (taken[at]) throw InvalidRequest("mesh axis \"" + name + "\" comes twice");
+    taken[at] = true;
+    std::vector<std::int64_t> longer;
+    longer.reserve(offsets.size() * static_cast<std::size_t>(axis->size));
+    for (const std::int64_t offset : offsets) {
+      for (std::int64_t i = 0; i < axis->size; ++i) longer.push_back(offset + i * stride[at]);
+    }
+    offsets = std::move(longer);
+  }
+
+  std::vector<std::vector<std::int32_t>> result;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    bool is_least = true;
+    for (std::size_t i = 0; i < mesh.size(); ++i)
+      is_least = is_least && (!taken[i] || rank / stride[i] % mesh[i].size == 0);
+    if (!is_least) continue;
+    std::vector<std::int32_t>& group = result.emplace_back();
+    for (const std::int64_t offset : offsets) group.push_back(static_cast<std::int32_t>(rank + offset));
+  }
+  return result;
+}
+
+std::vector<candidates::MeshAxis> read_mesh(const std::string& json) {
+  namespace json_ns = boost::json;
+  boost::system::error_code error;
+  json_ns::parser parser;
+  const std::size_t read = parser.write_some(json.data(), json.size(), error);
+  if (!error && read < json.size()) error = json_ns::error::extra_data;
+  if (error) throw ParseError("the mesh is not JSON: " + error.message(), 1, static_cast<std::int64_t>(read) + 1);
+  const json_ns::value value = parser.release();
+  if (!value.is_object())
+    throw InvalidRequest("a mesh is an object of axis sizes, for example {\"data\": 2, \"context\": 4}");
+  std::vector<candidates::MeshAxis> result;
+  for (const auto& member : value.get_object()) {
+    if (!member.value().is_int64())
+      throw InvalidRequest("mesh axis \"" + std::string(member.key()) + "\": the size must be a whole number");
+    result.push_back({std::string(member.key()), member.value().get_int64()});
+  }
+  rank_count(result);
+  return result;
+}
+
+}  // namespace aoizora::placement
