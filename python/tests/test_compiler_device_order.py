@@ -78,7 +78,7 @@ def test_passes_do_not_depend_on_the_device_order(queue: WorkerQueue, kind: str)
 @pytest.mark.parametrize("over", ["a", "bc", "abc"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_code_does_not_depend_on_the_device_order(queue: WorkerQueue, kind: str, over: str) -> None:
-    found = texts(queue, "code", kind, over, [*axis_orders(), any_order(1), any_order(2)])
+    found = texts(queue, "code", kind, over, [*axis_orders()[::2], any_order(2)])
     assert re.search(rf" {KINDS[kind]}(-start)?\(", found[0]), "the collective is in the program"
     assert "estimated_cycles" in found[0]
     assert len(set(found)) == 1

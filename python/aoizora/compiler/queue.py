@@ -62,7 +62,7 @@ class WorkerQueue:
         *,
         propagate_timeout_seconds: float = 120.0,
         passes_timeout_seconds: float = 240.0,
-        code_timeout_seconds: float = 600.0,
+        code_timeout_seconds: float = 900.0,
         worker_memory_bytes: int = 6 << 30,
         builder: str = DEFAULT_BUILDER,
     ) -> None:
