@@ -94,8 +94,8 @@ struct Router {
   }
 };
 
-/// All-gather along a line: link k -> k+1 carries the shards of the k+1 members behind it, the other direction the rest.
-/// Each member holds `shard` bytes. Returns the largest number of hops between neighbours.
+/// All-gather along a line: link k -> k+1 carries the shards of the k+1 members behind it, the other direction the
+/// rest. Each member holds `shard` bytes. Returns the largest number of hops between neighbours.
 int gather_line(std::span<const DeviceId> line, double shard, Router& router, Phase& phase) {
   int hops = 0;
   const std::size_t n = line.size();
@@ -130,8 +130,8 @@ struct Extent {
   double stride = 1;
 };
 
-/// A wrapped dimension is cut at its largest gap; it stays a ring where no gap is longer than half the way round, so that every
-/// edge takes its own arc.
+/// A wrapped dimension is cut at its largest gap; it stays a ring where no gap is longer than half the way round, so
+/// that every edge takes its own arc.
 Extent order_extent(int dimension, std::vector<int> coordinates, int size, bool wraps) {
   Extent extent{dimension, std::move(coordinates), false, 1};
   std::vector<int>& c = extent.coordinates;
@@ -165,7 +165,8 @@ struct ProductSet {
 ProductSet product_set(std::span<const DeviceId> group, const Network& network) {
   const int all = network.dimensions + 1;
   ProductSet set;
-  set.fixed.assign(network.coordinates.begin() + group.front() * all, network.coordinates.begin() + (group.front() + 1) * all);
+  set.fixed.assign(network.coordinates.begin() + group.front() * all,
+                   network.coordinates.begin() + (group.front() + 1) * all);
   std::size_t volume = 1;
   for (int d = 0; d < all; ++d) {
     std::vector<int> values;
@@ -223,12 +224,13 @@ std::vector<std::vector<std::size_t>> dimension_orders(std::size_t count) {
     while (std::next_permutation(order.begin(), order.end()));
     return orders;
   }
-  for (std::size_t k = 0; k < count; ++k, std::rotate(order.begin(), order.begin() + 1, order.end())) orders.push_back(order);
+  for (std::size_t k = 0; k < count; ++k, std::rotate(order.begin(), order.begin() + 1, order.end()))
+    orders.push_back(order);
   return orders;
 }
 
-/// All-gather dimension by dimension. The payload is split over every order of the dimensions, so that each step keeps the ports of all
-/// dimensions busy.
+/// All-gather dimension by dimension. The payload is split over every order of the dimensions, so that each step keeps
+/// the ports of all dimensions busy.
 Embedding gather_by_dimension(const ProductSet& set, std::size_t members, Router& router) {
   const std::size_t count = set.extents.size();
   Embedding embedding;
@@ -254,8 +256,8 @@ Embedding gather_by_dimension(const ProductSet& set, std::size_t members, Router
   return embedding;
 }
 
-/// Hamiltonian cycles of a grid: a spine along one edge, teeth over the rows (there must be an even number of them). Up to four, one a
-/// side; the payload is split over them, so that no side of the grid is special.
+/// Hamiltonian cycles of a grid: a spine along one edge, teeth over the rows (there must be an even number of them). Up
+/// to four, one a side; the payload is split over them, so that no side of the grid is special.
 std::vector<std::vector<DeviceId>> combs(const ProductSet& set, const Network& network) {
   std::vector<std::vector<DeviceId>> cycles;
   std::vector<int> coordinates = set.fixed;
@@ -289,13 +291,15 @@ Embedding gather_by_cycles(const std::vector<std::vector<DeviceId>>& cycles, Rou
   const double n = static_cast<double>(cycles.front().size());
   int hops = 0;
   for (const auto& cycle : cycles) {
-    hops = std::max(hops, gather_ring(cycle, 1.0 / n / static_cast<double>(cycles.size()), router, embedding.phases[0]));
+    hops =
+        std::max(hops, gather_ring(cycle, 1.0 / n / static_cast<double>(cycles.size()), router, embedding.phases[0]));
   }
   embedding.latency_hops = hops * ring_steps(cycles.front().size());
   return embedding;
 }
 
-/// A short closed tour of any set of devices: nearest neighbour from the lowest id, then 2-opt. Not symmetric under mirrors.
+/// A short closed tour of any set of devices: nearest neighbour from the lowest id, then 2-opt. Not symmetric under
+/// mirrors.
 std::vector<DeviceId> short_tour(std::span<const DeviceId> sorted_group, Router& router) {
   std::vector<DeviceId> rest(sorted_group.begin(), sorted_group.end());
   std::vector<DeviceId> tour{rest.front()};
@@ -323,7 +327,8 @@ std::vector<DeviceId> short_tour(std::span<const DeviceId> sorted_group, Router&
         const DeviceId a = tour[i], b = tour[i + 1], c = tour[j], d = tour[(j + 1) % n];
         if (d == a) continue;
         if (router.hops(a, c) + router.hops(b, d) < router.hops(a, b) + router.hops(c, d)) {
-          std::reverse(tour.begin() + static_cast<std::ptrdiff_t>(i) + 1, tour.begin() + static_cast<std::ptrdiff_t>(j) + 1);
+          std::reverse(tour.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                       tour.begin() + static_cast<std::ptrdiff_t>(j) + 1);
           better = true;
         }
       }
@@ -353,7 +358,8 @@ Embedding gather_by_line(std::vector<DeviceId> tour, Router& router) {
 double phase_seconds(const Phase& phase, const Rates& rates, Accumulator& accumulator) {
   for (const LinkLoad& load : phase.loads) accumulator.add(load.link, load.bytes);
   double seconds = rates.flow_seconds(phase.largest_flow);
-  for (const LinkId link : accumulator.touched()) seconds = std::max(seconds, rates.seconds(link, accumulator.bytes(link)));
+  for (const LinkId link : accumulator.touched())
+    seconds = std::max(seconds, rates.seconds(link, accumulator.bytes(link)));
   accumulator.clear();
   return seconds;
 }
@@ -387,7 +393,8 @@ Embedding gather(std::span<const DeviceId> sorted_group, Router& router, const R
     if (!cycles.empty() && set.extents[0].coordinates.size() == 2 && set.extents[1].coordinates.size() == 2) {
       embedding = gather_by_cycles(cycles, router);  // four chips: both ways cost the same
     } else if (!cycles.empty()) {
-      embedding = faster(gather_by_cycles(cycles, router), gather_by_dimension(set, sorted_group.size(), router), rates, accumulator);
+      embedding = faster(gather_by_cycles(cycles, router), gather_by_dimension(set, sorted_group.size(), router), rates,
+                         accumulator);
     } else {
       embedding = gather_by_dimension(set, sorted_group.size(), router);
     }
@@ -432,7 +439,8 @@ Embedding spread(std::span<const DeviceId> group, Router& router) {
   Phase routes;
   int hops = 0;
   for (const DeviceId to : group) hops = std::max(hops, router.transfer(group.front(), to, 1.0, routes));
-  std::sort(routes.loads.begin(), routes.loads.end(), [](const LinkLoad& a, const LinkLoad& b) { return a.link < b.link; });
+  std::sort(routes.loads.begin(), routes.loads.end(),
+            [](const LinkLoad& a, const LinkLoad& b) { return a.link < b.link; });
   const auto same = [](const LinkLoad& a, const LinkLoad& b) { return a.link == b.link; };
   routes.loads.erase(std::unique(routes.loads.begin(), routes.loads.end(), same), routes.loads.end());
   embedding.phases.push_back(std::move(routes));
@@ -444,7 +452,8 @@ Embedding spread(std::span<const DeviceId> group, Router& router) {
 DeviceId device_of(std::int32_t rank, std::span<const DeviceId> devices) {
   if (rank < 0 || rank >= static_cast<std::int32_t>(devices.size())) {
     throw InvalidRequest("a collective names logical id " + std::to_string(rank) + ", but the placement has " +
-                         std::to_string(devices.size()) + " devices; compile for the same number of devices or name a larger slice");
+                         std::to_string(devices.size()) +
+                         " devices; compile for the same number of devices or name a larger slice");
   }
   return devices[rank];
 }
@@ -481,7 +490,8 @@ std::vector<Embedding> embeddings(const Pattern& pattern, std::span<const Device
     }
     std::sort(group.begin(), group.end());
     if (std::adjacent_find(group.begin(), group.end()) != group.end()) {
-      throw InvalidRequest("a replica group names one device twice; every member of a group must sit on a device of its own");
+      throw InvalidRequest(
+          "a replica group names one device twice; every member of a group must sit on a device of its own");
     }
     switch (pattern.kind) {
       case CollectiveKind::all_to_all:
@@ -540,7 +550,8 @@ Network::Network(const topology::Slice& given)
     others[{link.from_chip, link.from_core, link.to_chip, link.to_core}] = id;
   }
   reverse.resize(given.links.size());
-  for (LinkId id = 0; id < static_cast<LinkId>(given.links.size()); ++id) reverse[id] = reversed_link(given, given.links[id], id, others);
+  for (LinkId id = 0; id < static_cast<LinkId>(given.links.size()); ++id)
+    reverse[id] = reversed_link(given, given.links[id], id, others);
 }
 
 void Network::route(DeviceId from, DeviceId to, std::vector<LinkId>& links) const {
@@ -620,7 +631,8 @@ UnitCost unit_cost(const Pattern& pattern, std::span<const DeviceId> devices, co
   return cost;
 }
 
-PhysicalCost physical_cost(const ir::Collective& collective, const placement::Placement& placement, const topology::Slice& slice) {
+PhysicalCost physical_cost(const ir::Collective& collective, const placement::Placement& placement,
+                           const topology::Slice& slice) {
   const Network network(slice);
   const UnitCost unit = unit_cost({collective.kind, collective.groups, collective.pairs}, placement.devices, network);
   const double bytes = static_cast<double>(collective.payload_bytes());

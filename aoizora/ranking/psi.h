@@ -17,17 +17,19 @@ struct LinkLoad {
 
 /// Physical cost of one collective under a placement (paper 4.4).
 struct PhysicalCost {
-  double seconds = 0;              ///< α_τ + Ψ / b_ICI + hops: all groups together
-  double lone_group_seconds = 0;   ///< the slowest group if it ran alone: seconds minus this is what sharing costs
-  double paper_seconds = 0;        ///< the paper's way: spans charged, no sharing between groups
-  std::vector<double> dimension_seconds;  ///< busy time of each physical dimension's engine; one more entry for core and DCN links
-  std::vector<LinkLoad> loads;     ///< every link it uses, by link id
+  double seconds = 0;             ///< α_τ + Ψ / b_ICI + hops: all groups together
+  double lone_group_seconds = 0;  ///< the slowest group if it ran alone: seconds minus this is what sharing costs
+  double paper_seconds = 0;       ///< the paper's way: spans charged, no sharing between groups
+  std::vector<double>
+      dimension_seconds;  ///< busy time of each physical dimension's engine; one more entry for core and DCN links
+  std::vector<LinkLoad> loads;  ///< every link it uses, by link id
 };
 
-/// Ψ: expands a collective into transfers over directed links. Ring where the group's chips close a cycle, line otherwise, one a
-/// dimension; several dimensions use several ports; AR = RS + AG; A2A every ordered pair over its route; permutes and broadcasts
-/// over dimension-ordered routes.
-PhysicalCost physical_cost(const ir::Collective& collective, const placement::Placement& placement, const topology::Slice& slice);
+/// Ψ: expands a collective into transfers over directed links. Ring where the group's chips close a cycle, line
+/// otherwise, one a dimension; several dimensions use several ports; AR = RS + AG; A2A every ordered pair over its
+/// route; permutes and broadcasts over dimension-ordered routes.
+PhysicalCost physical_cost(const ir::Collective& collective, const placement::Placement& placement,
+                           const topology::Slice& slice);
 
 /// Who talks to whom, without how much: programs repeat few of these, so Ψ is computed once for each.
 struct Pattern {
@@ -46,8 +48,8 @@ struct UnitCost {
   double paper_fixed_seconds = 0;
   double paper_seconds_per_byte = 0;
   std::vector<double> dimension_seconds_per_byte;
-  std::vector<LinkLoad> loads;                 ///< bytes on the link for a byte of payload
-  std::vector<double> link_seconds_per_byte;   ///< of the same links: load / rate
+  std::vector<LinkLoad> loads;                ///< bytes on the link for a byte of payload
+  std::vector<double> link_seconds_per_byte;  ///< of the same links: load / rate
 };
 
 /// The part of a slice that routing needs, laid out flat; built once for many patterns. The slice must outlive it.
@@ -58,10 +60,10 @@ class Network {
   void route(topology::DeviceId from, topology::DeviceId to, std::vector<topology::LinkId>& links) const;
 
   const topology::Slice* slice;
-  int dimensions;                     ///< of the slice; coordinates have one more, the core
+  int dimensions;  ///< of the slice; coordinates have one more, the core
   bool ici_only;
-  std::vector<int> coordinates;       ///< [device][dimension], the core last
-  std::vector<int> extents;           ///< of each dimension, cores last
+  std::vector<int> coordinates;           ///< [device][dimension], the core last
+  std::vector<int> extents;               ///< of each dimension, cores last
   std::vector<topology::LinkId> reverse;  ///< the same wire's other direction
 };
 

@@ -44,7 +44,8 @@ ir::Collective permute(std::vector<std::pair<std::int32_t, std::int32_t>> pairs,
 }
 
 double total_bytes(const PhysicalCost& cost) {
-  return std::accumulate(cost.loads.begin(), cost.loads.end(), 0.0, [](double sum, const auto& load) { return sum + load.bytes; });
+  return std::accumulate(cost.loads.begin(), cost.loads.end(), 0.0,
+                         [](double sum, const auto& load) { return sum + load.bytes; });
 }
 
 /// α and hops taken off: what bytes alone cost.
@@ -82,8 +83,9 @@ PhysicalCost text_cost(const topology::Slice& slice, const std::string& groups) 
 
 const std::vector<std::string> slice_names{"v5e:2x4", "v5e:4x4", "v5e:4x2", "v5e:1x8", "v5e:4x8"};
 
-const std::vector<CollectiveKind> group_kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce,
-                                              CollectiveKind::all_to_all, CollectiveKind::broadcast};
+const std::vector<CollectiveKind> group_kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+                                              CollectiveKind::all_reduce, CollectiveKind::all_to_all,
+                                              CollectiveKind::broadcast};
 
 /// Some ways to cut a slice into groups: pairs, halves, tiles, strided, everyone.
 std::vector<ir::ReplicaGroups> some_groups(const topology::Slice& slice) {
@@ -105,8 +107,8 @@ std::vector<ir::ReplicaGroups> some_groups(const topology::Slice& slice) {
 
 BOOST_AUTO_TEST_SUITE(psi)
 
-// Paper, Figure 6: the compact placement of two groups of four costs half of the strided one; a strided group alone costs what a
-// compact one does, so the factor of two is sharing.
+// Paper, Figure 6: the compact placement of two groups of four costs half of the strided one; a strided group alone
+// costs what a compact one does, so the factor of two is sharing.
 BOOST_AUTO_TEST_CASE(AllReduceCompactToStrided_2x4_FromText) {
   const auto slice = topology::make_slice("v5e:2x4");
   const PhysicalCost compact = text_cost(slice, "{{0,1,4,5},{2,3,6,7}}");
@@ -145,8 +147,10 @@ BOOST_AUTO_TEST_CASE(Permutes_AloneAndContended) {
     BOOST_TEST(rate({{from, to}}) == 23e9, boost::test_tools::tolerance(0.005));
   }
   BOOST_TEST(rate({{0, 2}, {1, 3}}) == 15.2e9, boost::test_tools::tolerance(0.005));
-  BOOST_TEST(rate({{0, 1}, {4, 5}}) == 23e9, boost::test_tools::tolerance(0.005));  // disjoint routes do not slow each other
-  BOOST_TEST(rate({{0, 1}, {1, 0}}) == 23e9, boost::test_tools::tolerance(0.005));  // nor do the two directions of a wire
+  BOOST_TEST(rate({{0, 1}, {4, 5}}) == 23e9,
+             boost::test_tools::tolerance(0.005));  // disjoint routes do not slow each other
+  BOOST_TEST(rate({{0, 1}, {1, 0}}) == 23e9,
+             boost::test_tools::tolerance(0.005));  // nor do the two directions of a wire
 }
 
 // JAX scaling book: an all-gather over a line takes V/W (n-1)/n, over a ring half of that.
@@ -159,10 +163,12 @@ BOOST_AUTO_TEST_CASE(AllGather_LineAndRingFormula) {
   BOOST_TEST(byte_seconds(everyone, identity(line), line) == bytes / width * 7 / 8, boost::test_tools::tolerance(1e-9));
   auto hardware = line.hardware;
   const auto ring = topology::build_slice("ring", {8}, {true}, 1, hardware);
-  BOOST_TEST(byte_seconds(everyone, identity(ring), ring) == bytes / width * 7 / 8 / 2, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(byte_seconds(everyone, identity(ring), ring) == bytes / width * 7 / 8 / 2,
+             boost::test_tools::tolerance(1e-9));
 }
 
-// A corner chip of a mesh has two links and must receive (n-1)/n of the result: no schedule is faster, and the ring attains it.
+// A corner chip of a mesh has two links and must receive (n-1)/n of the result: no schedule is faster, and the ring
+// attains it.
 BOOST_AUTO_TEST_CASE(AllGather_MeshAttainsTheCornerBound) {
   for (const char* name : {"v5e:2x2", "v5e:2x4", "v5e:4x4", "v5e:4x8"}) {
     const auto slice = topology::make_slice(name);
@@ -179,8 +185,8 @@ BOOST_AUTO_TEST_CASE(AllGather_MeshAttainsTheCornerBound) {
   }
 }
 
-// Law: every member receives what it lacks, so links carry at least (n-1) x B a group for AG and RS, twice that for AR; groups on
-// neighbouring chips carry exactly that.
+// Law: every member receives what it lacks, so links carry at least (n-1) x B a group for AG and RS, twice that for AR;
+// groups on neighbouring chips carry exactly that.
 BOOST_DATA_TEST_CASE(BytesAreConserved, data::make(slice_names), name) {
   const auto slice = topology::make_slice(name);
   for (const auto& groups : some_groups(slice)) {
@@ -203,10 +209,13 @@ BOOST_DATA_TEST_CASE(BytesAreConserved, data::make(slice_names), name) {
 BOOST_AUTO_TEST_CASE(NeighbouringGroups_MoveNoByteTwice) {
   const auto slice = topology::make_slice("v5e:4x4");
   const double bytes = static_cast<double>(payload);
-  const auto rows = collective(CollectiveKind::all_gather, {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}});
-  BOOST_TEST(total_bytes(physical_cost(rows, identity(slice), slice)) == 4 * 3 * bytes, boost::test_tools::tolerance(1e-9));
+  const auto rows =
+      collective(CollectiveKind::all_gather, {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}, {12, 13, 14, 15}});
+  BOOST_TEST(total_bytes(physical_cost(rows, identity(slice), slice)) == 4 * 3 * bytes,
+             boost::test_tools::tolerance(1e-9));
   const auto tile = collective(CollectiveKind::all_reduce, {{0, 1, 4, 5}});
-  BOOST_TEST(total_bytes(physical_cost(tile, identity(slice), slice)) == 2 * 3 * bytes, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(total_bytes(physical_cost(tile, identity(slice), slice)) == 2 * 3 * bytes,
+             boost::test_tools::tolerance(1e-9));
 }
 
 // Law: a mirrored or turned slice costs the same.
@@ -214,7 +223,8 @@ BOOST_DATA_TEST_CASE(AutomorphismsChangeNothing, data::make(slice_names), name) 
   const auto slice = topology::make_slice(name);
   const auto maps = topology::automorphisms(slice);
   for (const auto& groups : some_groups(slice)) {
-    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::all_to_all}) {
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_gather, CollectiveKind::all_reduce, CollectiveKind::all_to_all}) {
       const auto one = collective(kind, groups);
       const double seconds = physical_cost(one, identity(slice), slice).seconds;
       for (const auto& map : maps) {
@@ -226,12 +236,14 @@ BOOST_DATA_TEST_CASE(AutomorphismsChangeNothing, data::make(slice_names), name) 
   }
 }
 
-// Law: XLA embeds its own ring on the set of chips, so the order inside a group and of the groups means nothing, except to permutes.
+// Law: XLA embeds its own ring on the set of chips, so the order inside a group and of the groups means nothing, except
+// to permutes.
 BOOST_AUTO_TEST_CASE(OrderInsideAGroupMeansNothing) {
   const auto slice = topology::make_slice("v5e:4x4");
   std::mt19937 random(7);
   for (const auto& groups : some_groups(slice)) {
-    for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce}) {
       auto shuffled = groups;
       for (auto& group : shuffled) std::shuffle(group.begin(), group.end(), random);
       std::shuffle(shuffled.begin(), shuffled.end(), random);
@@ -241,7 +253,8 @@ BOOST_AUTO_TEST_CASE(OrderInsideAGroupMeansNothing) {
     }
   }
   const auto around = permute({{0, 1}, {1, 5}, {5, 4}, {4, 0}}), across = permute({{0, 5}, {5, 1}, {1, 4}, {4, 0}});
-  BOOST_TEST(physical_cost(across, identity(slice), slice).seconds > physical_cost(around, identity(slice), slice).seconds);
+  BOOST_TEST(physical_cost(across, identity(slice), slice).seconds >
+             physical_cost(around, identity(slice), slice).seconds);
 }
 
 // Law: half the bandwidth, twice the time, α and hops apart; more bandwidth is never slower.
@@ -266,8 +279,11 @@ BOOST_AUTO_TEST_CASE(TimeIsInverseToBandwidthAndLinearInBytes) {
 BOOST_AUTO_TEST_CASE(AllReduce_IsReduceScatterThenAllGather) {
   const auto slice = topology::make_slice("v5e:4x4");
   for (const auto& groups : some_groups(slice)) {
-    const auto seconds = [&](CollectiveKind kind) { return byte_seconds(collective(kind, groups), identity(slice), slice); };
-    BOOST_TEST(seconds(CollectiveKind::all_reduce) == seconds(CollectiveKind::reduce_scatter) + seconds(CollectiveKind::all_gather),
+    const auto seconds = [&](CollectiveKind kind) {
+      return byte_seconds(collective(kind, groups), identity(slice), slice);
+    };
+    BOOST_TEST(seconds(CollectiveKind::all_reduce) ==
+                   seconds(CollectiveKind::reduce_scatter) + seconds(CollectiveKind::all_gather),
                boost::test_tools::tolerance(1e-9));
   }
 }
@@ -275,7 +291,8 @@ BOOST_AUTO_TEST_CASE(AllReduce_IsReduceScatterThenAllGather) {
 // All-to-all of n members over a line: the middle link carries n/2 x n/2 pairs of 1/n operand each.
 BOOST_AUTO_TEST_CASE(AllToAll_MiddleOfALine) {
   const auto slice = topology::make_slice("v5e:1x8");
-  const PhysicalCost cost = physical_cost(collective(CollectiveKind::all_to_all, {{0, 1, 2, 3, 4, 5, 6, 7}}), identity(slice), slice);
+  const PhysicalCost cost =
+      physical_cost(collective(CollectiveKind::all_to_all, {{0, 1, 2, 3, 4, 5, 6, 7}}), identity(slice), slice);
   double fullest = 0;
   for (const auto& load : cost.loads) fullest = std::max(fullest, load.bytes);
   BOOST_TEST(fullest == 4.0 * 4 / 8 * static_cast<double>(payload), boost::test_tools::tolerance(1e-9));
@@ -283,7 +300,8 @@ BOOST_AUTO_TEST_CASE(AllToAll_MiddleOfALine) {
 
 BOOST_AUTO_TEST_CASE(Broadcast_CrossesEachLinkOnce) {
   const auto slice = topology::make_slice("v5e:2x4");
-  const PhysicalCost cost = physical_cost(collective(CollectiveKind::broadcast, {{0, 1, 2, 3}}), identity(slice), slice);
+  const PhysicalCost cost =
+      physical_cost(collective(CollectiveKind::broadcast, {{0, 1, 2, 3}}), identity(slice), slice);
   BOOST_TEST(cost.loads.size() == 3u);
   for (const auto& load : cost.loads) BOOST_TEST(load.bytes == static_cast<double>(payload));
 }
@@ -297,14 +315,16 @@ BOOST_AUTO_TEST_CASE(AnySetOfChips_IsPriced) {
   const auto corner = collective(CollectiveKind::all_gather, {{0, 1, 2, 6}});
   BOOST_TEST(byte_seconds(corner, identity(slice), slice) == bytes / width * 3 / 4, boost::test_tools::tolerance(1e-9));
   const auto rim = collective(CollectiveKind::all_gather, {{0, 1, 2, 3, 7, 11, 15, 14, 13, 12, 8, 4}});
-  BOOST_TEST(byte_seconds(rim, identity(slice), slice) == bytes / width * 11 / 12 / 2, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(byte_seconds(rim, identity(slice), slice) == bytes / width * 11 / 12 / 2,
+             boost::test_tools::tolerance(1e-9));
 }
 
 // Network walks flat tables; the slice's own route is the contract.
 BOOST_AUTO_TEST_CASE(NetworkRoutes_AreTheSlices) {
   auto hardware = topology::make_slice("v5e:1x1").hardware;
   hardware.core_bytes_per_second = {600e9, "test"};
-  const std::vector<topology::Slice> slices{topology::make_slice("v5e:4x4"), topology::build_slice("t", {3, 4}, {true, true}, 1, hardware),
+  const std::vector<topology::Slice> slices{topology::make_slice("v5e:4x4"),
+                                            topology::build_slice("t", {3, 4}, {true, true}, 1, hardware),
                                             topology::build_slice("t", {2, 6, 2}, {true, true, false}, 1, hardware),
                                             topology::build_slice("t", {2, 4}, {false, true}, 2, hardware)};
   for (const auto& slice : slices) {
@@ -331,27 +351,33 @@ BOOST_AUTO_TEST_CASE(OtherShapes) {
   auto hardware = topology::make_slice("v5e:1x1").hardware;
   hardware.core_bytes_per_second = {1e15, "test: far faster than a link"};
   const double bytes = static_cast<double>(payload);
-  const double width = hardware.ici_bytes_per_second.value * hardware.collectives.at(CollectiveKind::all_gather).rate_fraction.value;
+  const double width =
+      hardware.ici_bytes_per_second.value * hardware.collectives.at(CollectiveKind::all_gather).rate_fraction.value;
   const auto gather_all = [&](const topology::Slice& slice) {
     std::vector<std::int32_t> all(slice.devices.size());
     std::iota(all.begin(), all.end(), 0);
     return byte_seconds(collective(CollectiveKind::all_gather, {all}), identity(slice), slice);
   };
   // A chip of a 2x2x2 cube has three ports, one of a 4x4 torus four: all are used.
-  BOOST_TEST(gather_all(topology::build_slice("cube", {2, 2, 2}, {false, false, false}, 1, hardware)) == bytes / width * 7 / 8 / 3,
+  BOOST_TEST(gather_all(topology::build_slice("cube", {2, 2, 2}, {false, false, false}, 1, hardware)) ==
+                 bytes / width * 7 / 8 / 3,
              boost::test_tools::tolerance(1e-9));
-  BOOST_TEST(gather_all(topology::build_slice("torus", {4, 4}, {true, true}, 1, hardware)) == bytes / width * 15 / 16 / 4,
-             boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(
+      gather_all(topology::build_slice("torus", {4, 4}, {true, true}, 1, hardware)) == bytes / width * 15 / 16 / 4,
+      boost::test_tools::tolerance(1e-9));
   // Cores joined by a fast link: the pair of chips exchanges half of the result, over one wire each way.
   BOOST_TEST(gather_all(topology::build_slice("cores", {2}, {false}, 2, hardware)) >= bytes / width / 2 * (1 - 1e-6));
 }
 
 BOOST_AUTO_TEST_CASE(BadIds_AreNamed) {
   const auto slice = topology::make_slice("v5e:2x2");
-  BOOST_CHECK_THROW(physical_cost(collective(CollectiveKind::all_gather, {{0, 4}}), identity(slice), slice), InvalidRequest);
-  BOOST_CHECK_THROW(physical_cost(collective(CollectiveKind::all_reduce, {{0, 1, 1}}), identity(slice), slice), InvalidRequest);
+  BOOST_CHECK_THROW(physical_cost(collective(CollectiveKind::all_gather, {{0, 4}}), identity(slice), slice),
+                    InvalidRequest);
+  BOOST_CHECK_THROW(physical_cost(collective(CollectiveKind::all_reduce, {{0, 1, 1}}), identity(slice), slice),
+                    InvalidRequest);
   BOOST_CHECK_THROW(physical_cost(permute({{0, -1}}), identity(slice), slice), InvalidRequest);
-  BOOST_TEST(physical_cost(collective(CollectiveKind::all_reduce, {{0}, {1}, {2}, {3}}), identity(slice), slice).seconds == 0);
+  BOOST_TEST(
+      physical_cost(collective(CollectiveKind::all_reduce, {{0}, {1}, {2}, {3}}), identity(slice), slice).seconds == 0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

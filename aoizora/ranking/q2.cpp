@@ -31,12 +31,12 @@ struct Measure {
   double exposed = 0;
 };
 
-/// RS_phys and R_cont (paper 4.4): the core walks the steps in order; a collective waits for the engines of the physical dimensions it
-/// uses and holds each for its busy time.
+/// RS_phys and R_cont (paper 4.4): the core walks the steps in order; a collective waits for the engines of the
+/// physical dimensions it uses and holds each for its busy time.
 class Timeline {
  public:
-  Timeline(const CompiledProgram& program, const std::vector<Priced>& priced, const topology::Slice& slice, std::int64_t layers,
-           const Q2Options& options)
+  Timeline(const CompiledProgram& program, const std::vector<Priced>& priced, const topology::Slice& slice,
+           std::int64_t layers, const Q2Options& options)
       : program_(program),
         priced_(priced),
         layers_(layers),
@@ -58,13 +58,18 @@ class Timeline {
     }
     for (const Step& step : program_.sequences[sequence].steps) {
       switch (step.kind) {
-        case Step::Kind::start: launch(step.collective, now_); break;
-        case Step::Kind::done: wait(step.collective); break;
+        case Step::Kind::start:
+          launch(step.collective, now_);
+          break;
+        case Step::Kind::done:
+          wait(step.collective);
+          break;
         case Step::Kind::synchronous:
           launch(step.collective, now_);
           wait(step.collective);
           break;
-        default: core(step);
+        default:
+          core(step);
       }
     }
   }
@@ -86,13 +91,20 @@ class Timeline {
  private:
   void core(const Step& step) {
     switch (step.kind) {
-      case Step::Kind::compute: now_ += step.seconds; break;
-      case Step::Kind::loop: loop(step); break;
+      case Step::Kind::compute:
+        now_ += step.seconds;
+        break;
+      case Step::Kind::loop:
+        loop(step);
+        break;
       case Step::Kind::copy_start:
         copy_free_ = copy_end_[step.copy] = std::max(now_, copy_free_) + step.seconds;
         break;
-      case Step::Kind::copy_done: now_ = std::max(now_, copy_end_[step.copy]); break;
-      default: break;
+      case Step::Kind::copy_done:
+        now_ = std::max(now_, copy_end_[step.copy]);
+        break;
+      default:
+        break;
     }
   }
 
@@ -117,8 +129,9 @@ class Timeline {
     now_ += waited;
   }
 
-  /// The second model: a collective begins as soon as its operands are there, and the core waits where its result is first needed.
-  /// Look-ahead ends with the sequence: without a bound the weight gathers of every block would flood the network at once.
+  /// The second model: a collective begins as soon as its operands are there, and the core waits where its result is
+  /// first needed. Look-ahead ends with the sequence: without a bound the weight gathers of every block would flood the
+  /// network at once.
   void run_by_dependencies(const Sequence& sequence) {
     const auto release = [&](std::int32_t finished) {
       for (const Step& step : sequence.steps) {
@@ -189,8 +202,9 @@ class Timeline {
     exposed_ += rest * last.exposed;
   }
 
-  /// R_cont over [settled, until]: in each interval the fullest link's time over the collectives in flight, each spread evenly over its
-  /// own run, less the interval, which the engines have charged. One alone never fills a link beyond its own run.
+  /// R_cont over [settled, until]: in each interval the fullest link's time over the collectives in flight, each spread
+  /// evenly over its own run, less the interval, which the engines have charged. One alone never fills a link beyond
+  /// its own run.
   void settle(double until) {
     if (flights_.size() > 1) {
       edges_.clear();
@@ -243,15 +257,15 @@ class Timeline {
   Measure block_;
 };
 
-void check(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice, std::int64_t layers,
-           const Q2Options& options) {
+void check(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
+           std::int64_t layers, const Q2Options& options) {
   if (layers < 1) throw InvalidRequest("layers is " + std::to_string(layers) + ", must be at least 1");
   if (!(options.rate_scale > 0)) throw InvalidRequest("rate_scale must be above 0");
   if (program.sequences.empty()) throw InvalidRequest("the compiled program has no schedule; call extract() first");
   const std::size_t devices = slice.devices.size();
   if (placement.devices.size() > devices) {
-    throw InvalidRequest("the placement has " + std::to_string(placement.devices.size()) + " devices, slice " + slice.name + " has " +
-                         std::to_string(devices));
+    throw InvalidRequest("the placement has " + std::to_string(placement.devices.size()) + " devices, slice " +
+                         slice.name + " has " + std::to_string(devices));
   }
   std::vector<bool> used(devices, false);
   for (const topology::DeviceId device : placement.devices) {
@@ -264,22 +278,23 @@ void check(const CompiledProgram& program, const placement::Placement& placement
 }
 
 /// Runs of each collective in one run of a sequence.
-void count_runs(const CompiledProgram& program, std::int32_t sequence, std::int64_t times, std::vector<std::int64_t>& runs,
-                std::vector<std::int32_t>& order) {
+void count_runs(const CompiledProgram& program, std::int32_t sequence, std::int64_t times,
+                std::vector<std::int64_t>& runs, std::vector<std::int32_t>& order) {
   for (const Step& step : program.sequences[sequence].steps) {
     if (step.kind == Step::Kind::start || step.kind == Step::Kind::synchronous) {
       std::int64_t& count = runs[step.collective];
       if (count == 0) order.push_back(step.collective);
       count = count > std::numeric_limits<std::int64_t>::max() - times ? count : count + times;
     } else if (step.kind == Step::Kind::loop) {
-      const std::int64_t inner = times > std::numeric_limits<std::int64_t>::max() / step.trips ? times : times * step.trips;
+      const std::int64_t inner =
+          times > std::numeric_limits<std::int64_t>::max() / step.trips ? times : times * step.trips;
       count_runs(program, step.body, inner, runs, order);
     }
   }
 }
 
-Q2 evaluate(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice, std::int64_t layers,
-            const Q2Options& options, bool breakdown) {
+Q2 evaluate(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
+            std::int64_t layers, const Q2Options& options, bool breakdown) {
   check(program, placement, slice, layers, options);
   const Network network(slice);
   std::vector<UnitCost> units;
@@ -340,19 +355,20 @@ Q2 evaluate(const CompiledProgram& program, const placement::Placement& placemen
 
 }  // namespace
 
-Q2 score(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice, std::int64_t layers,
-         const Q2Options& options) {
+Q2 score(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
+         std::int64_t layers, const Q2Options& options) {
   return evaluate(program, placement, slice, layers, options, false);
 }
 
-Q2 explain(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice, std::int64_t layers,
-           const Q2Options& options) {
+Q2 explain(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
+           std::int64_t layers, const Q2Options& options) {
   return evaluate(program, placement, slice, layers, options, true);
 }
 
 double hbm_bytes_at_depth(const CompiledProgram& program, std::int64_t proxy_total_bytes, std::int64_t layers) {
   const double stacked = static_cast<double>(program.stacked_argument_bytes);
-  const double growth = static_cast<double>(layers) / static_cast<double>(std::max<std::int64_t>(1, program.proxy_layers)) - 1;
+  const double growth =
+      static_cast<double>(layers) / static_cast<double>(std::max<std::int64_t>(1, program.proxy_layers)) - 1;
   return static_cast<double>(proxy_total_bytes) + stacked * growth;
 }
 

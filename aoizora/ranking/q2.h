@@ -19,12 +19,12 @@ struct Q2Options {
 struct CollectiveCost {
   std::int32_t collective = -1;
   topology::CollectiveKind kind{};
-  std::string name;              ///< the instruction that starts it, with its op_name where printed
-  double runs = 1;               ///< how often it runs in one block (loops inside the block multiply)
-  double bytes = 0;              ///< payload of one run, as one group holds it
-  double seconds = 0;            ///< physical cost of one run
-  double exposed_seconds = 0;    ///< what the core waited for it, one run
-  double contention_seconds = 0; ///< seconds less what the slowest group would take alone
+  std::string name;                       ///< the instruction that starts it, with its op_name where printed
+  double runs = 1;                        ///< how often it runs in one block (loops inside the block multiply)
+  double bytes = 0;                       ///< payload of one run, as one group holds it
+  double seconds = 0;                     ///< physical cost of one run
+  double exposed_seconds = 0;             ///< what the core waited for it, one run
+  double contention_seconds = 0;          ///< seconds less what the slowest group would take alone
   double effective_bytes_per_second = 0;  ///< payload x φ / seconds
   std::vector<topology::LinkId> links;
 };
@@ -34,10 +34,10 @@ struct Q2 {
   double step_seconds = 0;   ///< one denoising step at full depth: entry + layers x block + exit
   double block_seconds = 0;  ///< one block, R_cont included
   double outside_seconds = 0;
-  double contention_seconds = 0;  ///< R_cont of one block
+  double contention_seconds = 0;             ///< R_cont of one block
   double exposed_communication_seconds = 0;  ///< of one block
-  ComputeSplit compute;      ///< of one block
-  std::vector<CollectiveCost> collectives;  ///< of one block, in schedule order; filled by explain() only
+  ComputeSplit compute;                      ///< of one block
+  std::vector<CollectiveCost> collectives;   ///< of one block, in schedule order; filled by explain() only
 };
 
 /// Score of one placement. Costs microseconds to milliseconds; safe to call from many threads.
@@ -51,8 +51,8 @@ Q2 explain(const CompiledProgram& program, const placement::Placement& placement
 /// The breakdown as JSON text, numbers under the names above.
 std::string to_json(const Q2& q2);
 
-/// HBM of one device at full depth: peak of the proxy less its arguments, plus the arguments at `layers` (the part of the peak that
-/// is not arguments stays put with depth, compiler-facts).
+/// HBM of one device at full depth: peak of the proxy less its arguments, plus the arguments at `layers` (the part of
+/// the peak that is not arguments stays put with depth, compiler-facts).
 double hbm_bytes_at_depth(const CompiledProgram& program, std::int64_t proxy_total_bytes, std::int64_t layers);
 
 }  // namespace aoizora::ranking

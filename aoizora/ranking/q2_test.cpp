@@ -49,7 +49,9 @@ struct Schedule {
     program.sequences[0].steps.push_back(added);
     return *this;
   }
-  double seconds(const topology::Slice& slice) const { return score(program, ranking::identity(slice), slice, 1).step_seconds; }
+  double seconds(const topology::Slice& slice) const {
+    return score(program, ranking::identity(slice), slice, 1).step_seconds;
+  }
 };
 
 const ir::ReplicaGroups rows{{0, 1}, {2, 3}}, columns{{0, 2}, {1, 3}};
@@ -100,11 +102,12 @@ BOOST_AUTO_TEST_CASE(SameDimensionSerialises_DifferentOverlap) {
   BOOST_TEST(both(rows, rows) == 2.0, boost::test_tools::tolerance(0.02));
 }
 
-// R_cont: none for one collective alone, none where collectives share no link; where one spreads its traffic over a longer run than its
-// engine was charged for and another comes in, the shared link is charged. Never negative.
+// R_cont: none for one collective alone, none where collectives share no link; where one spreads its traffic over a
+// longer run than its engine was charged for and another comes in, the shared link is charged. Never negative.
 BOOST_AUTO_TEST_CASE(Contention_OnlyBetweenCollectivesThatShareALink) {
   const auto slice = topology::make_slice("v5e:2x4");
-  const auto contention = [&](const ir::ReplicaGroups& first, const ir::ReplicaGroups& second, std::int64_t second_bytes) {
+  const auto contention = [&](const ir::ReplicaGroups& first, const ir::ReplicaGroups& second,
+                              std::int64_t second_bytes) {
     Schedule schedule;
     const auto a = schedule.add(first, 400 * megabyte);
     schedule.step(Step::Kind::start, a);
@@ -115,12 +118,14 @@ BOOST_AUTO_TEST_CASE(Contention_OnlyBetweenCollectivesThatShareALink) {
     schedule.step(Step::Kind::done, a);
     return score(schedule.program, ranking::identity(slice), slice, 1).contention_seconds;
   };
-  const ir::ReplicaGroups all{{0, 1, 2, 3, 4, 5, 6, 7}}, across{{0, 4}, {1, 5}, {2, 6}, {3, 7}}, along{{0, 1, 2, 3}, {4, 5, 6, 7}};
+  const ir::ReplicaGroups all{{0, 1, 2, 3, 4, 5, 6, 7}}, across{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
+      along{{0, 1, 2, 3}, {4, 5, 6, 7}};
   BOOST_TEST(contention(all, {}, 0) == 0.0);
   BOOST_TEST(contention(along, across, 400 * megabyte) == 0.0);
   BOOST_TEST(contention(all, across, 400 * megabyte) >= 0.0);
 
-  // All-to-all keeps the lines of four busy longer than the pairs across them; pairs that come in early share those wires.
+  // All-to-all keeps the lines of four busy longer than the pairs across them; pairs that come in early share those
+  // wires.
   Schedule schedule;
   const auto a = schedule.add(all, 800 * megabyte);
   schedule.program.collectives[a].kind = schedule.program.patterns[a].kind = CollectiveKind::all_to_all;
@@ -185,7 +190,8 @@ BOOST_AUTO_TEST_CASE(Recorded_Laws) {
       // The two scheduling models differ by the look-ahead inside a block, not by what a block costs.
       Q2Options by_dependency;
       by_dependency.dependency_order = true;
-      BOOST_TEST(score(program, placement, slice, 40, by_dependency).block_seconds == q2.block_seconds, boost::test_tools::tolerance(0.15));
+      BOOST_TEST(score(program, placement, slice, 40, by_dependency).block_seconds == q2.block_seconds,
+                 boost::test_tools::tolerance(0.15));
     }
   }
 }
@@ -202,7 +208,8 @@ BOOST_AUTO_TEST_CASE(Recorded_AutomorphismsChangeNothing) {
   }
 }
 
-// The paper's case: 2x2x2 on 2x4 has six placements; tensor, whose all-reduces nothing hides, wants to be near and data can be far.
+// The paper's case: 2x2x2 on 2x4 has six placements; tensor, whose all-reduces nothing hides, wants to be near and data
+// can be far.
 BOOST_AUTO_TEST_CASE(SixPlacements_TensorNearDataFarWins) {
   const auto slice = topology::make_slice("v5e:2x4");
   const CompiledProgram program = recorded("flash_d2c2t2.hlo.txt", slice);
@@ -218,7 +225,8 @@ BOOST_AUTO_TEST_CASE(SixPlacements_TensorNearDataFarWins) {
   for (const auto& placement : distinct.placements) {
     const double seconds = score(program, placement, slice, 40).block_seconds;
     if (far(placement, 4)) data_far = std::max(data_far, seconds);
-    if (far(placement, 2)) context_far = std::min(context_far, seconds), context_far_most = std::max(context_far_most, seconds);
+    if (far(placement, 2))
+      context_far = std::min(context_far, seconds), context_far_most = std::max(context_far_most, seconds);
     if (far(placement, 1)) tensor_far = std::min(tensor_far, seconds);
   }
   BOOST_TEST(data_far < context_far);
@@ -272,11 +280,13 @@ BOOST_AUTO_TEST_CASE(RanksAnyProgram) {
   const auto inferred = boost::json::parse(ranking::rank_json(program, slice)).as_object();
   BOOST_TEST(inferred.at("placements").to_number<int>() == 6);
   BOOST_TEST(inferred.at("gain").to_number<double>() > 0);
-  BOOST_TEST(inferred.at("best").at("step_seconds").to_number<double>() <= inferred.at("default").at("step_seconds").to_number<double>());
+  BOOST_TEST(inferred.at("best").at("step_seconds").to_number<double>() <=
+             inferred.at("default").at("step_seconds").to_number<double>());
   BOOST_TEST(inferred.at("collectives").as_array().size() == 16u);
   const std::vector<candidates::MeshAxis> mesh{{"data", 2}, {"context", 2}, {"tensor", 2}};
   const auto given = boost::json::parse(ranking::rank_json(program, slice, mesh)).as_object();
-  BOOST_TEST(given.at("best").at("step_seconds").to_number<double>() == inferred.at("best").at("step_seconds").to_number<double>());
+  BOOST_TEST(given.at("best").at("step_seconds").to_number<double>() ==
+             inferred.at("best").at("step_seconds").to_number<double>());
   BOOST_CHECK_THROW(ranking::rank_json(program, topology::make_slice("v5e:4x4")), InvalidRequest);
   BOOST_CHECK_THROW(ranking::rank_json(program, slice, std::vector<candidates::MeshAxis>{{"a", 4}}), InvalidRequest);
 }

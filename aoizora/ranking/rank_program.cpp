@@ -44,26 +44,31 @@ std::optional<std::vector<bool>> varying_digits(const Pattern& pattern, std::spa
   return varies;
 }
 
-void check_devices(std::int64_t program_devices, const topology::Slice& slice, std::span<const candidates::MeshAxis> mesh) {
+void check_devices(std::int64_t program_devices, const topology::Slice& slice,
+                   std::span<const candidates::MeshAxis> mesh) {
   const auto available = static_cast<std::int64_t>(slice.devices.size());
   if (program_devices != available) {
-    throw InvalidRequest("the program was compiled for " + std::to_string(program_devices) + " devices, slice " + slice.name + " has " +
-                         std::to_string(available) + "; name a slice of " + std::to_string(program_devices));
+    throw InvalidRequest("the program was compiled for " + std::to_string(program_devices) + " devices, slice " +
+                         slice.name + " has " + std::to_string(available) + "; name a slice of " +
+                         std::to_string(program_devices));
   }
   if (mesh.empty()) return;
   std::int64_t product = 1;
   for (const candidates::MeshAxis& axis : mesh) {
     if (axis.size < 1 || axis.size > available) {
-      throw InvalidRequest("mesh axis " + axis.name + " has size " + std::to_string(axis.size) + "; allowed: 1 to " + std::to_string(available));
+      throw InvalidRequest("mesh axis " + axis.name + " has size " + std::to_string(axis.size) + "; allowed: 1 to " +
+                           std::to_string(available));
     }
     product = std::min(product * axis.size, available * 2);
   }
   if (product != available) {
-    throw InvalidRequest("the sizes of the mesh do not multiply to the " + std::to_string(available) + " devices of slice " + slice.name);
+    throw InvalidRequest("the sizes of the mesh do not multiply to the " + std::to_string(available) +
+                         " devices of slice " + slice.name);
   }
 }
 
-placement::DistinctPlacements placements_of(const InferredMesh& mesh, const topology::Slice& slice, const RankOptions& options, bool given) {
+placement::DistinctPlacements placements_of(const InferredMesh& mesh, const topology::Slice& slice,
+                                            const RankOptions& options, bool given) {
   placement::PlacementOptions wanted;
   wanted.active_axes = mesh.active_axes;
   wanted.ordered_axes = mesh.ordered_axes;
@@ -121,7 +126,8 @@ InferredMesh infer_mesh(std::span<const Pattern> patterns, std::int32_t devices)
   InferredMesh mesh;
   mesh.explains_all = best_explained == static_cast<std::int64_t>(patterns.size());
   for (std::size_t d = 0; d < best_digits.size(); ++d) {
-    const bool joined = d > 0 && std::all_of(best_sets.begin(), best_sets.end(), [&](const auto& set) { return set[d] == set[d - 1]; });
+    const bool joined =
+        d > 0 && std::all_of(best_sets.begin(), best_sets.end(), [&](const auto& set) { return set[d] == set[d - 1]; });
     if (joined) {
       mesh.axes.back().size *= best_digits[d];
     } else {
@@ -139,7 +145,8 @@ std::vector<candidates::MeshAxis> read_mesh(const std::string& text) {
   const json::value value = json::parse(text, error);
   if (error) throw ParseError("the mesh is no JSON: " + error.message(), 1, 1);
   const auto refuse = [] {
-    throw InvalidRequest(R"(a mesh is a list of named sizes, for example [{"name": "data", "size": 2}, {"name": "context", "size": 4}])");
+    throw InvalidRequest(
+        R"(a mesh is a list of named sizes, for example [{"name": "data", "size": 2}, {"name": "context", "size": 4}])");
   };
   if (!value.is_array()) refuse();
   for (const json::value& axis : value.get_array()) {
@@ -158,8 +165,8 @@ std::vector<candidates::MeshAxis> read_mesh(const std::string& text) {
   return mesh;
 }
 
-std::string rank_json(const ir::Program& program, const topology::Slice& slice, std::span<const candidates::MeshAxis> mesh,
-                      const RankOptions& options) {
+std::string rank_json(const ir::Program& program, const topology::Slice& slice,
+                      std::span<const candidates::MeshAxis> mesh, const RankOptions& options) {
   check_devices(ir::device_count(program), slice, mesh);
   const CompiledProgram compiled = extract(program, slice.hardware);
   InferredMesh logical = infer_mesh(compiled.patterns, static_cast<std::int32_t>(slice.devices.size()));
@@ -170,7 +177,8 @@ std::string rank_json(const ir::Program& program, const topology::Slice& slice, 
     const auto varies = varying_digits(pattern, sizes);
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       const auto add = [&](std::vector<std::string>& names) {
-        if (std::find(names.begin(), names.end(), logical.axes[d].name) == names.end()) names.push_back(logical.axes[d].name);
+        if (std::find(names.begin(), names.end(), logical.axes[d].name) == names.end())
+          names.push_back(logical.axes[d].name);
       };
       if (sizes[d] < 2 || (varies && !(*varies)[d])) continue;
       add(logical.active_axes);

@@ -20,8 +20,8 @@ struct InferredMesh {
   bool explains_all = true;               ///< every group is a product of axes
 };
 
-/// The coarsest mesh along whose axes the program's collectives run. Digits (the ordered prime factors of the device count) that
-/// always occur together are one axis.
+/// The coarsest mesh along whose axes the program's collectives run. Digits (the ordered prime factors of the device
+/// count) that always occur together are one axis.
 InferredMesh infer_mesh(std::span<const Pattern> patterns, std::int32_t devices);
 
 /// A mesh from JSON: [{"name": "data", "size": 2}, ...] or [["data", 2], ...], major first; none from an empty text.
@@ -33,10 +33,10 @@ struct RankOptions {
   std::size_t placement_limit = 5000;
 };
 
-/// Ranks every distinct device order of a program as it is, for any HLO text: JSON with the default (row-major) order, the best and the
-/// worst, and the cost of each collective under default and best. `mesh` empty: inferred. Throws InvalidRequest where the program was
-/// compiled for another number of devices than the slice or the mesh has.
-std::string rank_json(const ir::Program& program, const topology::Slice& slice, std::span<const candidates::MeshAxis> mesh = {},
-                      const RankOptions& options = {});
+/// Ranks every distinct device order of a program as it is, for any HLO text: JSON with the default (row-major) order,
+/// the best and the worst, and the cost of each collective under default and best. `mesh` empty: inferred. Throws
+/// InvalidRequest where the program was compiled for another number of devices than the slice or the mesh has.
+std::string rank_json(const ir::Program& program, const topology::Slice& slice,
+                      std::span<const candidates::MeshAxis> mesh = {}, const RankOptions& options = {});
 
 }  // namespace aoizora::ranking

@@ -24,9 +24,9 @@ constexpr int depth_limit = 64;
 /// VMEM is read and written at about 22 times the rate of HBM (JAX scaling book, "How to think about TPUs").
 constexpr double vmem_to_hbm = 22;
 
-/// What the compiler itself charges the vector unit for work that is no matmul: about 40 cycles for each 4 KiB register tile of the
-/// largest array (20 to 55 for reductions, copies, pads and GELU; transposes of the minor dimension up to 200). Read off
-/// estimated_cycles of libtpu 0.0.52 for v5e; used only where a text has no cycles.
+/// What the compiler itself charges the vector unit for work that is no matmul: about 40 cycles for each 4 KiB register
+/// tile of the largest array (20 to 55 for reductions, copies, pads and GELU; transposes of the minor dimension up to
+/// 200). Read off estimated_cycles of libtpu 0.0.52 for v5e; used only where a text has no cycles.
 constexpr double vector_cycles_per_tile = 40;
 constexpr double tile_bytes = 4096;
 
@@ -46,14 +46,15 @@ bool one_of(std::string_view opcode, const std::array<std::string_view, N>& opco
 /// Names for a value, or work the core does not see.
 bool costs_nothing(std::string_view opcode) {
   static constexpr std::array<std::string_view, 12> opcodes{
-      "parameter", "constant",        "tuple",      "get-tuple-element", "bitcast",      "partition-id",
-      "replica-id", "after-all", "add-dependency", "opt-barrier",       "optimization-barrier", "domain"};
+      "parameter", "constant",       "tuple",       "get-tuple-element",    "bitcast", "partition-id", "replica-id",
+      "after-all", "add-dependency", "opt-barrier", "optimization-barrier", "domain"};
   return one_of(opcode, opcodes);
 }
 
 bool moves_only(std::string_view opcode) {
-  static constexpr std::array<std::string_view, 12> opcodes{"copy",      "transpose", "reshape",   "slice",   "dynamic-slice", "dynamic-update-slice",
-                                                            "pad",       "concatenate", "broadcast", "reverse", "iota",          "convert"};
+  static constexpr std::array<std::string_view, 12> opcodes{
+      "copy", "transpose",   "reshape",   "slice",   "dynamic-slice", "dynamic-update-slice",
+      "pad",  "concatenate", "broadcast", "reverse", "iota",          "convert"};
   return one_of(opcode, opcodes);
 }
 
@@ -103,7 +104,8 @@ std::string_view window_value(std::string_view window, std::string_view key) {
   while (!window.empty()) {
     const std::size_t end = std::min(window.find(' '), window.size());
     const std::string_view item = window.substr(0, end);
-    if (item.size() > key.size() && item.starts_with(key) && item[key.size()] == '=') return item.substr(key.size() + 1);
+    if (item.size() > key.size() && item.starts_with(key) && item[key.size()] == '=')
+      return item.substr(key.size() + 1);
     window.remove_prefix(std::min(end + 1, window.size()));
   }
   return {};
@@ -113,17 +115,19 @@ std::int64_t value_at(const std::vector<std::int64_t>& values, std::size_t index
   return index < values.size() ? values[index] : fallback;
 }
 
-/// Pairs (output position, window position) of one spatial dimension that meet an input element. XLA writes batch dimensions as
-/// dilated windows and concatenations as padded ones, so size x size would count multiplications that never happen.
-double meeting_points(std::int64_t input, std::int64_t output, std::int64_t size, std::int64_t stride, std::int64_t pad_low,
-                      std::int64_t base_dilation, std::int64_t window_dilation) {
+/// Pairs (output position, window position) of one spatial dimension that meet an input element. XLA writes batch
+/// dimensions as dilated windows and concatenations as padded ones, so size x size would count multiplications that
+/// never happen.
+double meeting_points(std::int64_t input, std::int64_t output, std::int64_t size, std::int64_t stride,
+                      std::int64_t pad_low, std::int64_t base_dilation, std::int64_t window_dilation) {
   constexpr std::int64_t exact_up_to = 1 << 14;
   if (output <= 0 || size <= 0 || input <= 0) return 0;
   base_dilation = std::max<std::int64_t>(base_dilation, 1);
   const double all = static_cast<double>(output) * static_cast<double>(size);
   const auto small = [](std::int64_t value) { return value > -exact_up_to && value < exact_up_to; };
-  if (!small(output) || !small(size) || all > exact_up_to || !small(stride) || !small(pad_low) || !small(window_dilation) ||
-      !small(base_dilation) || input > std::numeric_limits<std::int64_t>::max() / exact_up_to) {
+  if (!small(output) || !small(size) || all > exact_up_to || !small(stride) || !small(pad_low) ||
+      !small(window_dilation) || !small(base_dilation) ||
+      input > std::numeric_limits<std::int64_t>::max() / exact_up_to) {
     return all / static_cast<double>(base_dilation);
   }
   std::int64_t count = 0;
@@ -211,7 +215,9 @@ class Extractor {
   ComputationId body_of(const Instruction& loop) const;
 
   const Instruction& at(InstructionId id) const { return program_.instructions[id]; }
-  bool valid(InstructionId id) const { return id >= 0 && id < static_cast<InstructionId>(program_.instructions.size()); }
+  bool valid(InstructionId id) const {
+    return id >= 0 && id < static_cast<InstructionId>(program_.instructions.size());
+  }
   std::span<const InstructionId> users(InstructionId id) const {
     return std::span<const InstructionId>(users_).subspan(first_user_[id], first_user_[id + 1] - first_user_[id]);
   }
@@ -264,7 +270,8 @@ void Extractor::index_collectives() {
   for (std::size_t c = 0; c < result_.collectives.size(); ++c) {
     ir::Collective& collective = result_.collectives[c];
     if (valid(collective.start)) starts_[collective.start].push_back(static_cast<std::int32_t>(c));
-    if (collective.is_async() && valid(collective.done)) dones_[collective.done].push_back(static_cast<std::int32_t>(c));
+    if (collective.is_async() && valid(collective.done))
+      dones_[collective.done].push_back(static_cast<std::int32_t>(c));
     std::string name(valid(collective.start) ? at(collective.start).name : topology::name(collective.kind));
     if (!collective.op_name.empty()) name += " " + std::string(collective.op_name);
     result_.collective_names.push_back(std::move(name));
@@ -277,7 +284,8 @@ void Extractor::index_collectives() {
 }
 
 double Extractor::dot_flops(const Instruction& instruction) const {
-  if (instruction.types.empty() || instruction.operands.empty() || !valid(instruction.operands[0].instruction)) return 0;
+  if (instruction.types.empty() || instruction.operands.empty() || !valid(instruction.operands[0].instruction))
+    return 0;
   const Instruction& lhs = at(instruction.operands[0].instruction);
   if (lhs.types.empty()) return 0;
   double contracted = 1;
@@ -290,12 +298,14 @@ double Extractor::dot_flops(const Instruction& instruction) const {
     std::size_t dim = 0;
     const auto [end, error] = std::from_chars(dims.data(), dims.data() + dims.size(), dim);
     dims.remove_prefix(static_cast<std::size_t>(end - dims.data()));
-    if (error == std::errc{} && dim < lhs.types[0].dims.size()) contracted *= static_cast<double>(lhs.types[0].dims[dim]);
+    if (error == std::errc{} && dim < lhs.types[0].dims.size())
+      contracted *= static_cast<double>(lhs.types[0].dims[dim]);
   }
   return 2 * static_cast<double>(instruction.types[0].elements()) * contracted;
 }
 
-/// 2 x batch x output features x input features of the kernel x the window's meeting points, by dim_labels ("b01f_01io->b01f").
+/// 2 x batch x output features x input features of the kernel x the window's meeting points, by dim_labels
+/// ("b01f_01io->b01f").
 double Extractor::convolution_flops(const Instruction& instruction) const {
   if (instruction.types.empty() || instruction.operands.size() < 2) return 0;
   if (!valid(instruction.operands[0].instruction) || !valid(instruction.operands[1].instruction)) return 0;
@@ -303,22 +313,28 @@ double Extractor::convolution_flops(const Instruction& instruction) const {
   const Instruction& rhs = at(instruction.operands[1].instruction);
   const std::string_view labels = ir::attribute(instruction, "dim_labels");
   const std::size_t bar = labels.find('_'), arrow = labels.find("->");
-  if (lhs.types.empty() || rhs.types.empty() || bar == std::string_view::npos || arrow == std::string_view::npos || arrow < bar) return 0;
+  if (lhs.types.empty() || rhs.types.empty() || bar == std::string_view::npos || arrow == std::string_view::npos ||
+      arrow < bar)
+    return 0;
   const auto size_of = [](std::string_view names, char label, const ArrayType& type) -> std::int64_t {
     const std::size_t dim = names.find(label);
     return dim < type.dims.size() ? type.dims[dim] : 1;
   };
-  const std::string_view in = labels.substr(0, bar), kernel = labels.substr(bar + 1, arrow - bar - 1), out = labels.substr(arrow + 2);
+  const std::string_view in = labels.substr(0, bar), kernel = labels.substr(bar + 1, arrow - bar - 1),
+                         out = labels.substr(arrow + 2);
   double total = 2 * static_cast<double>(size_of(out, 'b', instruction.types[0])) *
-                 static_cast<double>(size_of(out, 'f', instruction.types[0])) * static_cast<double>(size_of(kernel, 'i', rhs.types[0]));
+                 static_cast<double>(size_of(out, 'f', instruction.types[0])) *
+                 static_cast<double>(size_of(kernel, 'i', rhs.types[0]));
   const std::string_view window = ir::attribute(instruction, "window");
   const auto sizes = read_by_x(window_value(window, "size")), strides = read_by_x(window_value(window, "stride"));
   const auto pads = read_by_x(window_value(window, "pad"));  // reads the low side, "1_1" stops at '_'
-  const auto base = read_by_x(window_value(window, "lhs_dilate")), dilation = read_by_x(window_value(window, "rhs_dilate"));
+  const auto base = read_by_x(window_value(window, "lhs_dilate")),
+             dilation = read_by_x(window_value(window, "rhs_dilate"));
   for (std::size_t d = 0; d < sizes.size() && d < 8; ++d) {
     const char label = static_cast<char>('0' + d);
-    total *= meeting_points(size_of(in, label, lhs.types[0]), size_of(out, label, instruction.types[0]), sizes[d],
-                            value_at(strides, d, 1), value_at(pads, d, 0), value_at(base, d, 1), value_at(dilation, d, 1));
+    total *=
+        meeting_points(size_of(in, label, lhs.types[0]), size_of(out, label, instruction.types[0]), sizes[d],
+                       value_at(strides, d, 1), value_at(pads, d, 0), value_at(base, d, 1), value_at(dilation, d, 1));
   }
   return total;
 }
@@ -341,26 +357,33 @@ double Extractor::flops_of(ComputationId computation, int depth) {
   return flops_[computation] = total;
 }
 
-/// True for a fusion that only rearranges: moves, index arithmetic on scalars, and concatenations written as max of pads.
+/// True for a fusion that only rearranges: moves, index arithmetic on scalars, and concatenations written as max of
+/// pads.
 bool Extractor::only_moves(ComputationId computation, int depth) {
   if (depth > depth_limit) return false;
   if (moves_[computation] >= 0) return moves_[computation] != 0;
   moves_[computation] = 0;
-  const auto is_pad = [&](const ir::Operand& operand) { return valid(operand.instruction) && at(operand.instruction).opcode == "pad"; };
+  const auto is_pad = [&](const ir::Operand& operand) {
+    return valid(operand.instruction) && at(operand.instruction).opcode == "pad";
+  };
   for (const Instruction& instruction : program_.of(computation)) {
     if (costs_nothing(instruction.opcode) || moves_only(instruction.opcode)) continue;
     if (is_collective_opcode(instruction.opcode) || instruction.opcode == "custom-call") continue;
-    if (instruction.opcode == "fusion" && !instruction.called.empty() && only_moves(instruction.called.front(), depth + 1)) continue;
+    if (instruction.opcode == "fusion" && !instruction.called.empty() &&
+        only_moves(instruction.called.front(), depth + 1))
+      continue;
     if (!instruction.types.empty() && instruction.types[0].elements() <= 1) continue;
-    if (instruction.opcode == "maximum" && std::all_of(instruction.operands.begin(), instruction.operands.end(), is_pad)) continue;
+    if (instruction.opcode == "maximum" &&
+        std::all_of(instruction.operands.begin(), instruction.operands.end(), is_pad))
+      continue;
     return false;
   }
   moves_[computation] = 1;
   return true;
 }
 
-/// Bytes of a fused parameter that are really read: a dynamic-slice reads its slice, an update in place nothing, and what a carrier
-/// fusion passes on for its collective is not touched.
+/// Bytes of a fused parameter that are really read: a dynamic-slice reads its slice, an update in place nothing, and
+/// what a carrier fusion passes on for its collective is not touched.
 double Extractor::bytes_read(InstructionId value, double whole, int depth) {
   if (depth == 0) visits_left_ = 1000;
   if (depth > 8) return whole;
@@ -369,7 +392,8 @@ double Extractor::bytes_read(InstructionId value, double whole, int depth) {
     if (--visits_left_ < 0) return whole;
     const Instruction& user = at(id);
     const std::string_view opcode = user.opcode;
-    if (opcode == "tuple" || is_collective_opcode(opcode) || custom_call_target(user).starts_with("AsyncCollective")) continue;
+    if (opcode == "tuple" || is_collective_opcode(opcode) || custom_call_target(user).starts_with("AsyncCollective"))
+      continue;
     if (opcode == "dynamic-slice" || opcode == "slice" || opcode == "gather") {
       if (!user.types.empty()) total += stored_bytes(user.types[0]);
     } else if (opcode == "dynamic-update-slice" && !user.operands.empty() && user.operands[0].instruction == value) {
@@ -392,14 +416,17 @@ double Extractor::bytes_read(InstructionId value, double whole, int depth) {
 /// Bytes a root really writes: an update in place writes the update.
 double Extractor::bytes_written(InstructionId value, int depth) const {
   const Instruction& instruction = at(value);
-  if (instruction.opcode == "parameter" || is_collective_opcode(instruction.opcode) || instruction.opcode == "custom-call") return 0;
+  if (instruction.opcode == "parameter" || is_collective_opcode(instruction.opcode) ||
+      instruction.opcode == "custom-call")
+    return 0;
   if (instruction.types.empty()) return 0;
   const double whole = stored_bytes(instruction.types[0]);
   if (depth > 8) return whole;
   if (instruction.opcode == "bitcast" && !instruction.operands.empty() && valid(instruction.operands[0].instruction)) {
     return std::min(whole, bytes_written(instruction.operands[0].instruction, depth + 1));
   }
-  if (instruction.opcode == "dynamic-update-slice" && instruction.operands.size() > 1 && valid(instruction.operands[1].instruction)) {
+  if (instruction.opcode == "dynamic-update-slice" && instruction.operands.size() > 1 &&
+      valid(instruction.operands[1].instruction)) {
     const Instruction& update = at(instruction.operands[1].instruction);
     return update.types.empty() ? whole : stored_bytes(update.types[0]);
   }
@@ -409,21 +436,25 @@ double Extractor::bytes_written(InstructionId value, int depth) const {
 Extractor::Traffic Extractor::traffic(const Instruction& instruction, InstructionId id) {
   Traffic traffic;
   const bool fused = instruction.opcode == "fusion" && !instruction.called.empty();
-  const auto parameters = fused ? program_.computations[instruction.called.front()].parameters : std::span<const InstructionId>{};
+  const auto parameters =
+      fused ? program_.computations[instruction.called.front()].parameters : std::span<const InstructionId>{};
   for (std::size_t k = 0; k < instruction.operands.size(); ++k) {
     const ir::Operand& operand = instruction.operands[k];
-    if (!valid(operand.instruction) || static_cast<std::size_t>(operand.result) >= at(operand.instruction).types.size()) continue;
+    if (!valid(operand.instruction) || static_cast<std::size_t>(operand.result) >= at(operand.instruction).types.size())
+      continue;
     const ArrayType& type = at(operand.instruction).types[operand.result];
     double bytes = stored_bytes(type);
     if (k < parameters.size()) bytes = bytes_read(parameters[k], bytes, 0);
-    const bool slices = instruction.opcode == "dynamic-slice" || instruction.opcode == "slice" || instruction.opcode == "gather";
+    const bool slices =
+        instruction.opcode == "dynamic-slice" || instruction.opcode == "slice" || instruction.opcode == "gather";
     if (slices && k == 0 && !instruction.types.empty()) bytes = std::min(bytes, stored_bytes(instruction.types[0]));
     if (instruction.opcode == "dynamic-update-slice" && k == 0) bytes = 0;
     add_traffic(traffic, bytes, type.memory_space);
   }
   if (!fused) {
     for (const ArrayType& type : instruction.types) {
-      add_traffic(traffic, instruction.opcode == "dynamic-update-slice" ? bytes_written(id, 0) : stored_bytes(type), type.memory_space);
+      add_traffic(traffic, instruction.opcode == "dynamic-update-slice" ? bytes_written(id, 0) : stored_bytes(type),
+                  type.memory_space);
     }
     return traffic;
   }
@@ -443,12 +474,14 @@ Extractor::Traffic Extractor::traffic(const Instruction& instruction, Instructio
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return b > 0 ? a / b + (a % b != 0) : 0; }
 
 /// An attention kernel reads queries, keys and values [.., length, head_dim]: its time is grid steps of padded blocks,
-/// heads x ceil(q / block_q) x ceil(kv / block_kv) x cycles of a step / clock, the cycles in proportion to the block's area.
+/// heads x ceil(q / block_q) x ceil(kv / block_kv) x cycles of a step / clock, the cycles in proportion to the block's
+/// area.
 Cost Extractor::attention_cost(const Instruction& instruction, bool& recognised) const {
   recognised = false;
   std::vector<const ArrayType*> arrays;
   for (const ir::Operand& operand : instruction.operands) {
-    if (!valid(operand.instruction) || static_cast<std::size_t>(operand.result) >= at(operand.instruction).types.size()) continue;
+    if (!valid(operand.instruction) || static_cast<std::size_t>(operand.result) >= at(operand.instruction).types.size())
+      continue;
     const ArrayType& type = at(operand.instruction).types[operand.result];
     const bool real = type.dtype == DType::bf16 || type.dtype == DType::f16 || type.dtype == DType::f32;
     if (real && type.dims.size() >= 3) arrays.push_back(&type);
@@ -456,13 +489,16 @@ Cost Extractor::attention_cost(const Instruction& instruction, bool& recognised)
   if (arrays.size() < 3) return {};
   const auto queries = arrays[0]->dims, keys = arrays[1]->dims, values = arrays[2]->dims;
   const std::size_t rank = queries.size();
-  if (keys.size() != rank || values.size() != rank || queries[rank - 1] != keys[rank - 1] || keys[rank - 2] != values[rank - 2]) return {};
+  if (keys.size() != rank || values.size() != rank || queries[rank - 1] != keys[rank - 1] ||
+      keys[rank - 2] != values[rank - 2])
+    return {};
   double heads = 1;
   for (std::size_t d = 0; d + 2 < rank; ++d) heads *= static_cast<double>(queries[d]);
   const candidates::KernelBlocks blocks = candidate_ ? candidate_->blocks : candidates::KernelBlocks{};
   const std::int64_t block_q = std::max<std::int64_t>(1, std::min(blocks.queries, queries[rank - 2]));
   const std::int64_t block_kv = std::max<std::int64_t>(1, std::min(blocks.keys, keys[rank - 2]));
-  const std::int64_t q = ceil_divide(queries[rank - 2], block_q) * block_q, kv = ceil_divide(keys[rank - 2], block_kv) * block_kv;
+  const std::int64_t q = ceil_divide(queries[rank - 2], block_q) * block_q,
+                     kv = ceil_divide(keys[rank - 2], block_kv) * block_kv;
   constexpr double step_area = 512.0 * 512.0;
   constexpr double lanes = 128;
   const double steps = heads * static_cast<double>(q) * static_cast<double>(kv) / step_area;
@@ -486,7 +522,8 @@ Cost Extractor::attention_cost(const Instruction& instruction, bool& recognised)
     }
     return best > 0 && padded - best < block * 2 ? best : padded;
   };
-  const double useful = static_cast<double>(real_length(q, block_q, true)) * static_cast<double>(real_length(kv, block_kv, false)) /
+  const double useful = static_cast<double>(real_length(q, block_q, true)) *
+                        static_cast<double>(real_length(kv, block_kv, false)) /
                         (static_cast<double>(q) * static_cast<double>(kv));
   cost.padding_seconds = cost.seconds * (1 - useful);
   return cost;
@@ -497,7 +534,9 @@ Cost Extractor::cost(InstructionId id) {
   Cost cost;
   if (instruction.opcode == "custom-call") {
     const std::string_view target = custom_call_target(instruction);
-    if (target == "ConcatBitcast" || target == "AllocateBuffer" || target.starts_with("AsyncCollective") || target == "Sharding") return {};
+    if (target == "ConcatBitcast" || target == "AllocateBuffer" || target.starts_with("AsyncCollective") ||
+        target == "Sharding")
+      return {};
     bool recognised = false;
     cost = attention_cost(instruction, recognised);
     if (recognised) return cost;
@@ -508,9 +547,11 @@ Cost Extractor::cost(InstructionId id) {
   const double work = flops(id, 0);
   const bool fused = instruction.opcode == "fusion" && !instruction.called.empty();
   cost.work = work > 0 ? Work::matmul : Work::other;
-  if (work <= 0 && (moves_only(instruction.opcode) || (fused && only_moves(instruction.called.front(), 0)))) cost.work = Work::relayout;
+  if (work <= 0 && (moves_only(instruction.opcode) || (fused && only_moves(instruction.called.front(), 0))))
+    cost.work = Work::relayout;
   // A fusion that only starts or ends a collective is no work of the core's.
-  if (fused && work <= 0 && (!starts_[id].empty() || !dones_[id].empty()) && only_moves(instruction.called.front(), 0)) return {};
+  if (fused && work <= 0 && (!starts_[id].empty() || !dones_[id].empty()) && only_moves(instruction.called.front(), 0))
+    return {};
   const std::optional<double> cycles = result_.rung == Rung::code ? estimated_cycles(instruction) : std::nullopt;
   if (cycles) {
     cost.seconds = *cycles / hardware_.clock_hz.value;
@@ -518,7 +559,8 @@ Cost Extractor::cost(InstructionId id) {
   }
   const Traffic moved = traffic(instruction, id);
   const double matmul = work / (hardware_.peak_flops_per_second.value * hardware_.matmul_efficiency.value);
-  const double vector = work > 0 ? 0 : moved.largest_bytes / tile_bytes * vector_cycles_per_tile / hardware_.clock_hz.value;
+  const double vector =
+      work > 0 ? 0 : moved.largest_bytes / tile_bytes * vector_cycles_per_tile / hardware_.clock_hz.value;
   cost.seconds = std::max({matmul, moved.seconds, vector});
   return cost;
 }
@@ -555,10 +597,17 @@ void Extractor::add_compute(const Cost& cost, InstructionId id, Sequence& sequen
   sequence.steps.push_back(std::move(step));
   ComputeSplit& split = sequence.compute;
   switch (cost.work) {
-    case Work::matmul: split.matmul_seconds += cost.seconds; break;
-    case Work::attention: split.attention_seconds += cost.seconds; break;
-    case Work::relayout: split.relayout_seconds += cost.seconds; break;
-    default: split.other_seconds += cost.seconds;
+    case Work::matmul:
+      split.matmul_seconds += cost.seconds;
+      break;
+    case Work::attention:
+      split.attention_seconds += cost.seconds;
+      break;
+    case Work::relayout:
+      split.relayout_seconds += cost.seconds;
+      break;
+    default:
+      split.other_seconds += cost.seconds;
   }
   split.padding_seconds += cost.padding_seconds;
 }
@@ -635,12 +684,15 @@ void Extractor::add_steps(InstructionId id, Sequence& sequence, std::vector<std:
     add_compute(cost(id), id, sequence);
   }
   if (!sequence.steps.empty() && sequence.steps.back().instruction == id) {
-    step_of[id - program_.computations[instruction.computation].first] = static_cast<std::int32_t>(sequence.steps.size()) - 1;
+    step_of[id - program_.computations[instruction.computation].first] =
+        static_cast<std::int32_t>(sequence.steps.size()) - 1;
   }
 }
 
-/// Fills ready, after and needed: the dependencies of collectives within the sequence, seen through instructions that cost nothing.
-void Extractor::link_dependencies(ComputationId computation, Sequence& sequence, const std::vector<std::int32_t>& step_of) {
+/// Fills ready, after and needed: the dependencies of collectives within the sequence, seen through instructions that
+/// cost nothing.
+void Extractor::link_dependencies(ComputationId computation, Sequence& sequence,
+                                  const std::vector<std::int32_t>& step_of) {
   const ir::Computation& body = program_.computations[computation];
   const auto inside = [&](InstructionId id) { return id >= body.first && id < body.first + body.count; };
   std::vector<std::int32_t> seen(body.count, -1);
@@ -688,7 +740,8 @@ void Extractor::link_dependencies(ComputationId computation, Sequence& sequence,
           const std::int32_t to = step_of[user - body.first];
           if (to < 0) {
             stack.push_back(user);
-          } else if (const auto kind = sequence.steps[to].kind; kind == Step::Kind::compute || kind == Step::Kind::loop) {
+          } else if (const auto kind = sequence.steps[to].kind;
+                     kind == Step::Kind::compute || kind == Step::Kind::loop) {
             needed = std::min(needed, to);
           } else if (kind == Step::Kind::copy_start || kind == Step::Kind::copy_done) {
             stack.push_back(user);
@@ -718,21 +771,25 @@ std::int32_t Extractor::sequence_of(ComputationId computation, int depth) {
   double expanded = 0;
   for (const Step& step : sequence.steps) expanded += step.kind == Step::Kind::loop ? 3 * expanded_[step.body] + 1 : 1;
   if (expanded > step_limit) {
-    throw ParseError("computation " + sequence.name + " nests so many loops and calls that its schedule has over 5 million steps", 1, 1);
+    throw ParseError(
+        "computation " + sequence.name + " nests so many loops and calls that its schedule has over 5 million steps", 1,
+        1);
   }
   expanded_.push_back(expanded);
   result_.sequences.push_back(std::move(sequence));
   return sequence_of_[computation] = static_cast<std::int32_t>(result_.sequences.size()) - 1;
 }
 
-/// The repeated block: of the loops the entry runs, the one with the attention kernels, else the one with most of the compute.
+/// The repeated block: of the loops the entry runs, the one with the attention kernels, else the one with most of the
+/// compute.
 void Extractor::find_block() {
   std::int32_t current = result_.entry;
   for (int depth = 0; depth < depth_limit; ++depth) {
     const Step* best = nullptr;
     const auto weight = [&](const Step& step) {
       const ComputeSplit& split = result_.sequences[step.body].compute;
-      return std::pair(split.attention_seconds * static_cast<double>(step.trips), split.total() * static_cast<double>(step.trips));
+      return std::pair(split.attention_seconds * static_cast<double>(step.trips),
+                       split.total() * static_cast<double>(step.trips));
     };
     for (const Step& step : result_.sequences[current].steps) {
       if (step.kind == Step::Kind::loop && (!best || weight(step) > weight(*best))) best = &step;
@@ -749,8 +806,8 @@ void Extractor::find_block() {
   }
 }
 
-/// Entry parameters, and those of them that are stacked over the block's trips: leading dimension the trips, carried into the loop
-/// through nothing but moves.
+/// Entry parameters, and those of them that are stacked over the block's trips: leading dimension the trips, carried
+/// into the loop through nothing but moves.
 void Extractor::count_arguments() {
   const ir::Computation& entry = program_.computations[program_.entry];
   const auto total = [](const Instruction& instruction) {
@@ -778,13 +835,14 @@ void Extractor::count_arguments() {
         seen[source] = true;
         const Instruction& instruction = at(source);
         if (instruction.opcode == "parameter") {
-          if (instruction.computation == program_.entry && !instruction.types.empty() && !instruction.types[0].dims.empty() &&
-              instruction.types[0].dims[0] == result_.proxy_layers) {
+          if (instruction.computation == program_.entry && !instruction.types.empty() &&
+              !instruction.types[0].dims.empty() && instruction.types[0].dims[0] == result_.proxy_layers) {
             stacked += total(instruction);
           }
-        } else if (instruction.opcode == "tuple" || instruction.opcode == "get-tuple-element" || instruction.opcode == "bitcast" ||
-                   instruction.opcode == "copy" || instruction.opcode == "reshape" || instruction.opcode == "transpose" ||
-                   instruction.opcode.starts_with("copy-") || instruction.opcode == "opt-barrier") {
+        } else if (instruction.opcode == "tuple" || instruction.opcode == "get-tuple-element" ||
+                   instruction.opcode == "bitcast" || instruction.opcode == "copy" || instruction.opcode == "reshape" ||
+                   instruction.opcode == "transpose" || instruction.opcode.starts_with("copy-") ||
+                   instruction.opcode == "opt-barrier") {
           stack.push_back(source);
         }
       }
@@ -796,7 +854,9 @@ void Extractor::count_arguments() {
 
 CompiledProgram Extractor::run() {
   if (program_.dialect != ir::Dialect::hlo || program_.entry == ir::none) {
-    throw ParseError("ranking reads compiled HLO with an entry computation; this text is not (give the compiler's optimized HLO)", 1, 1);
+    throw ParseError(
+        "ranking reads compiled HLO with an entry computation; this text is not (give the compiler's optimized HLO)", 1,
+        1);
   }
   index_users();
   index_collectives();
@@ -812,8 +872,8 @@ CompiledProgram Extractor::run() {
 
 }  // namespace
 
-CompiledProgram extract(const ir::Program& program, const workload::Workload& workload, const candidates::Candidate& candidate,
-                        const topology::Hardware& hardware, Rung rung) {
+CompiledProgram extract(const ir::Program& program, const workload::Workload& workload,
+                        const candidates::Candidate& candidate, const topology::Hardware& hardware, Rung rung) {
   return Extractor(program, hardware, rung, &workload, &candidate).run();
 }
 

@@ -29,18 +29,25 @@ double cycles_in_text(const std::string& text, const std::string& computation) {
   const std::size_t end = text.find("\n}\n", begin);
   const std::string key = "\"estimated_cycles\":\"";
   double sum = 0;
-  for (std::size_t at = text.find(key, begin); at < end; at = text.find(key, at + 1)) sum += std::strtod(text.c_str() + at + key.size(), nullptr);
+  for (std::size_t at = text.find(key, begin); at < end; at = text.find(key, at + 1))
+    sum += std::strtod(text.c_str() + at + key.size(), nullptr);
   return sum;
 }
 
 std::string module_of(const std::string& body, const std::string& before = "") {
-  return "HloModule m, is_scheduled=true, num_partitions=8\n\n" + before + "ENTRY %main (p: bf16[256,512], q: bf16[512,1024]) -> bf16[256,1024] {\n" +
-         "  %p = bf16[256,512]{1,0:T(8,128)(2,1)S(1)} parameter(0)\n  %q = bf16[512,1024]{1,0:T(8,128)(2,1)S(1)} parameter(1)\n" + body + "}\n";
+  return "HloModule m, is_scheduled=true, num_partitions=8\n\n" + before +
+         "ENTRY %main (p: bf16[256,512], q: bf16[512,1024]) -> bf16[256,1024] {\n" +
+         "  %p = bf16[256,512]{1,0:T(8,128)(2,1)S(1)} parameter(0)\n  %q = bf16[512,1024]{1,0:T(8,128)(2,1)S(1)} "
+         "parameter(1)\n" +
+         body + "}\n";
 }
 
-const std::string matmul = "  ROOT %dot = bf16[256,1024]{1,0:T(8,128)(2,1)S(1)} convolution(%p, %q), dim_labels=bf_io->bf\n";
+const std::string matmul =
+    "  ROOT %dot = bf16[256,1024]{1,0:T(8,128)(2,1)S(1)} convolution(%p, %q), dim_labels=bf_io->bf\n";
 
-double matmul_seconds(double flops) { return flops / (v5e().peak_flops_per_second.value * v5e().matmul_efficiency.value); }
+double matmul_seconds(double flops) {
+  return flops / (v5e().peak_flops_per_second.value * v5e().matmul_efficiency.value);
+}
 
 }  // namespace
 
@@ -99,6 +106,23 @@ BOOST_AUTO_TEST_CASE(Recorded_AttentionGridSteps) {
              boost::test_tools::tolerance(1e-9));
 }
 
+// Of a kernel over 1536 x 9728 that holds 1170 queries and 9360 keys the rest is padding.
+BOOST_AUTO_TEST_CASE(Recorded_PaddingIsWhatTheLengthsLack) {
+  workload::Workload workload;
+  workload::Attention attention;
+  attention.queries = attention.keys = 9360;
+  attention.query_axis = attention.key_axis = "sequence";
+  workload.attentions.push_back(attention);
+  candidates::Candidate candidate;
+  candidate.mesh = {{"data", 2}, {"context", 8}};
+  candidate.rules["sequence"] = {"context"};
+  const CompiledProgram program =
+      extract(ir::read_hlo(recorded_text("flash_d2c8_4x4.hlo.txt")), workload, candidate, v5e(), ranking::Rung::code);
+  const auto& compute = program.sequences[program.block].compute;
+  BOOST_TEST(compute.padding_seconds == compute.attention_seconds * (1 - 1170.0 * 9360 / (1536.0 * 9728)),
+             boost::test_tools::tolerance(1e-9));
+}
+
 // Without cycles the same program's block takes about what the compiler says it takes.
 BOOST_AUTO_TEST_CASE(Recorded_PassesRungIsNearCode) {
   for (const std::string name : {"flash_d2c8_4x4", "flash_d2c2t2"}) {
@@ -110,7 +134,8 @@ BOOST_AUTO_TEST_CASE(Recorded_PassesRungIsNearCode) {
   }
 }
 
-// What grows with depth is the block's weights: eight matrices of embed x embed and two of embed x mlp, over the chips that divide them.
+// What grows with depth is the block's weights: eight matrices of embed x embed and two of embed x mlp, over the chips
+// that divide them.
 BOOST_AUTO_TEST_CASE(Recorded_StackedArgumentsAreTheBlocksWeights) {
   struct Case {
     std::string name;
@@ -124,7 +149,8 @@ BOOST_AUTO_TEST_CASE(Recorded_StackedArgumentsAreTheBlocksWeights) {
     BOOST_TEST(program.stacked_argument_bytes < program.argument_bytes);
     BOOST_TEST(program.argument_bytes < total);
     BOOST_TEST(ranking::hbm_bytes_at_depth(program, total, 2) == static_cast<double>(total));
-    const double a = ranking::hbm_bytes_at_depth(program, total, 40), b = ranking::hbm_bytes_at_depth(program, total, 41);
+    const double a = ranking::hbm_bytes_at_depth(program, total, 40),
+                 b = ranking::hbm_bytes_at_depth(program, total, 41);
     BOOST_TEST(b - a == static_cast<double>(program.stacked_argument_bytes) / 2, boost::test_tools::tolerance(1e-9));
   }
 }
@@ -150,7 +176,8 @@ ENTRY %main (a: bf16[20,4680,128], b: bf16[20,512,128]) -> f32[20,4680,512] {
              boost::test_tools::tolerance(1e-9));
 }
 
-// A computation nothing calls costs nothing; a body counts once a trip; cycles win over FLOPs; 2^63 - 1 is no cycle count.
+// A computation nothing calls costs nothing; a body counts once a trip; cycles win over FLOPs; 2^63 - 1 is no cycle
+// count.
 BOOST_AUTO_TEST_CASE(LoopsHelpersAndCycles) {
   const auto loop = [](const std::string& trips, const std::string& cycles) {
     return "HloModule m, is_scheduled=true\n\n"
@@ -164,13 +191,17 @@ BOOST_AUTO_TEST_CASE(LoopsHelpersAndCycles) {
            "  %v = bf16[512,512]{1,0:T(8,128)(2,1)S(1)} get-tuple-element(%s), index=1\n"
            "  %one = s32[] constant(1)\n"
            "  %next = s32[]{:T(128)S(6)} add(%i, %one)\n"
-           "  %w = bf16[512,512]{1,0:T(8,128)(2,1)S(1)} convolution(%v, %v), dim_labels=bf_io->bf" + cycles + "\n"
+           "  %w = bf16[512,512]{1,0:T(8,128)(2,1)S(1)} convolution(%v, %v), dim_labels=bf_io->bf" +
+           cycles +
+           "\n"
            "  ROOT %t = (s32[], bf16[512,512]{1,0:T(8,128)(2,1)S(1)}) tuple(%next, %w)\n"
            "}\n\n"
            "%condition (s: (s32[], bf16[512,512])) -> pred[] {\n"
            "  %s = (s32[], bf16[512,512]{1,0:T(8,128)(2,1)S(1)}) parameter(0)\n"
            "  %i = s32[] get-tuple-element(%s), index=0\n"
-           "  %n = s32[] constant(" + trips + ")\n"
+           "  %n = s32[] constant(" +
+           trips +
+           ")\n"
            "  ROOT %less = pred[] compare(%i, %n), direction=LT\n"
            "}\n\n"
            "ENTRY %main (p: bf16[512,512]) -> (s32[], bf16[512,512]) {\n"
@@ -187,7 +218,8 @@ BOOST_AUTO_TEST_CASE(LoopsHelpersAndCycles) {
   const double once = matmul_seconds(2.0 * 512 * 512 * 512);
   BOOST_TEST(matmul_time("7", "") == 7 * once, boost::test_tools::tolerance(1e-9));
   const std::string config = R"(, backend_config={"window_config":{"estimated_cycles":")";
-  BOOST_TEST(matmul_time("7", config + "3000\"}}") == 7 * 3000 / v5e().clock_hz.value, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(matmul_time("7", config + "3000\"}}") == 7 * 3000 / v5e().clock_hz.value,
+             boost::test_tools::tolerance(1e-9));
   BOOST_TEST(matmul_time("7", config + "9223372036854775807\"}}") == 7 * once, boost::test_tools::tolerance(1e-9));
 }
 
@@ -198,9 +230,11 @@ BOOST_AUTO_TEST_CASE(SliceOfAStack_ReadsTheSlice) {
     const std::string type = "bf16[" + std::to_string(layers) + ",640,5120]";
     const CompiledProgram program = extract_text(
         "HloModule m, is_scheduled=true\n\n%slice (a: " + type + ", i: s32[]) -> bf16[1,640,5120] {\n  %a = " + stack +
-        " parameter(0)\n  %i = s32[] parameter(1)\n  %z = s32[] constant(0)\n  ROOT %d = bf16[1,640,5120]{2,1,0:T(8,128)(2,1)} "
-        "dynamic-slice(%a, %i, %z, %z), dynamic_slice_sizes={1,640,5120}\n}\n\nENTRY %main (a: " + type +
-        ", i: s32[]) -> bf16[1,640,5120] {\n  %a = " + stack + " parameter(0)\n  %i = s32[] parameter(1)\n"
+        " parameter(0)\n  %i = s32[] parameter(1)\n  %z = s32[] constant(0)\n  ROOT %d = "
+        "bf16[1,640,5120]{2,1,0:T(8,128)(2,1)} "
+        "dynamic-slice(%a, %i, %z, %z), dynamic_slice_sizes={1,640,5120}\n}\n\nENTRY %main (a: " +
+        type + ", i: s32[]) -> bf16[1,640,5120] {\n  %a = " + stack +
+        " parameter(0)\n  %i = s32[] parameter(1)\n"
         "  ROOT %f = bf16[1,640,5120]{2,1,0:T(8,128)(2,1)} fusion(%a, %i), kind=kLoop, calls=%slice\n}\n");
     return program.sequences[program.entry].compute.relayout_seconds;
   };
@@ -210,14 +244,20 @@ BOOST_AUTO_TEST_CASE(SliceOfAStack_ReadsTheSlice) {
 
 // Text from outside may call in circles or multiply calls until no simulation ends.
 BOOST_AUTO_TEST_CASE(CraftedCalls_AreRefused) {
-  std::string text = "HloModule m, is_scheduled=true\n\n%c0 (x: bf16[512,512]) -> bf16[512,512] {\n  %x = bf16[512,512]{1,0} parameter(0)\n"
-                     "  ROOT %y = bf16[512,512]{1,0} copy(%x)\n}\n\n";
+  std::string text =
+      "HloModule m, is_scheduled=true\n\n%c0 (x: bf16[512,512]) -> bf16[512,512] {\n  %x = bf16[512,512]{1,0} "
+      "parameter(0)\n"
+      "  ROOT %y = bf16[512,512]{1,0} copy(%x)\n}\n\n";
   for (int level = 1; level < 40; ++level) {
     const std::string callee = "%c" + std::to_string(level - 1);
-    text += "%c" + std::to_string(level) + " (x: bf16[512,512]) -> bf16[512,512] {\n  %x = bf16[512,512]{1,0} parameter(0)\n  %a = bf16[512,512]{1,0} call(%x), to_apply=" +
+    text += "%c" + std::to_string(level) +
+            " (x: bf16[512,512]) -> bf16[512,512] {\n  %x = bf16[512,512]{1,0} parameter(0)\n  %a = bf16[512,512]{1,0} "
+            "call(%x), to_apply=" +
             callee + "\n  ROOT %b = bf16[512,512]{1,0} call(%a), to_apply=" + callee + "\n}\n\n";
   }
-  text += "ENTRY %main (x: bf16[512,512]) -> bf16[512,512] {\n  %x = bf16[512,512]{1,0} parameter(0)\n  ROOT %y = bf16[512,512]{1,0} call(%x), to_apply=%c39\n}\n";
+  text +=
+      "ENTRY %main (x: bf16[512,512]) -> bf16[512,512] {\n  %x = bf16[512,512]{1,0} parameter(0)\n  ROOT %y = "
+      "bf16[512,512]{1,0} call(%x), to_apply=%c39\n}\n";
   BOOST_CHECK_THROW(extract_text(text), ParseError);
 }
 

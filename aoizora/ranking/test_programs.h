@@ -26,11 +26,16 @@ struct Recorded {
   const char* file;
   const char* slice;
 };
-inline const std::vector<Recorded> recorded_programs{
-    {"flash_c8.hlo.txt", "v5e:2x4"},       {"flash_c8_nowin.hlo.txt", "v5e:2x4"}, {"flash_d2c2t2.hlo-passes-only.txt", "v5e:2x4"},
-    {"flash_d2c2t2.hlo.txt", "v5e:2x4"},   {"flash_d2c4.hlo.txt", "v5e:2x4"},     {"flash_d2c8_4x4.hlo-passes-only.txt", "v5e:4x4"},
-    {"flash_d2c8_4x4.hlo.txt", "v5e:4x4"}, {"flash_f2c4.hlo.txt", "v5e:2x4"},     {"ring_d2c4.hlo.txt", "v5e:2x4"},
-    {"ulysses_c8.hlo.txt", "v5e:2x4"}};
+inline const std::vector<Recorded> recorded_programs{{"flash_c8.hlo.txt", "v5e:2x4"},
+                                                     {"flash_c8_nowin.hlo.txt", "v5e:2x4"},
+                                                     {"flash_d2c2t2.hlo-passes-only.txt", "v5e:2x4"},
+                                                     {"flash_d2c2t2.hlo.txt", "v5e:2x4"},
+                                                     {"flash_d2c4.hlo.txt", "v5e:2x4"},
+                                                     {"flash_d2c8_4x4.hlo-passes-only.txt", "v5e:4x4"},
+                                                     {"flash_d2c8_4x4.hlo.txt", "v5e:4x4"},
+                                                     {"flash_f2c4.hlo.txt", "v5e:2x4"},
+                                                     {"ring_d2c4.hlo.txt", "v5e:2x4"},
+                                                     {"ulysses_c8.hlo.txt", "v5e:2x4"}};
 
 inline placement::Placement identity(const topology::Slice& slice) {
   placement::Placement placement;

@@ -21,17 +21,20 @@ std::string rank(std::string text, const std::string& slice, const std::string& 
                                      aoizora::ranking::read_mesh(mesh), options);
 }
 
-std::string score(std::string text, const std::string& workload, const std::string& candidate, const std::string& slice_name,
-                  std::vector<std::int32_t> devices, std::int64_t layers, const std::string& rung, double rate_scale) {
-  if (rung != "passes" && rung != "code") throw aoizora::InvalidRequest("rung is \"" + rung + "\"; allowed: passes, code");
+std::string score(std::string text, const std::string& workload, const std::string& candidate,
+                  const std::string& slice_name, std::vector<std::int32_t> devices, std::int64_t layers,
+                  const std::string& rung, double rate_scale) {
+  if (rung != "passes" && rung != "code")
+    throw aoizora::InvalidRequest("rung is \"" + rung + "\"; allowed: passes, code");
   const auto program = aoizora::ir::read_hlo(std::move(text));
   const auto slice = aoizora::topology::make_slice(slice_name);
-  const auto compiled = aoizora::ranking::extract(program, aoizora::workload::read_workload(workload),
-                                                  aoizora::candidates::read_candidate(candidate), slice.hardware,
-                                                  rung == "code" ? aoizora::ranking::Rung::code : aoizora::ranking::Rung::passes);
+  const auto compiled = aoizora::ranking::extract(
+      program, aoizora::workload::read_workload(workload), aoizora::candidates::read_candidate(candidate),
+      slice.hardware, rung == "code" ? aoizora::ranking::Rung::code : aoizora::ranking::Rung::passes);
   aoizora::ranking::Q2Options options;
   options.rate_scale = rate_scale;
-  return aoizora::ranking::to_json(aoizora::ranking::explain(compiled, {std::move(devices), "given"}, slice, layers, options));
+  return aoizora::ranking::to_json(
+      aoizora::ranking::explain(compiled, {std::move(devices), "given"}, slice, layers, options));
 }
 
 }  // namespace
@@ -39,10 +42,12 @@ std::string score(std::string text, const std::string& workload, const std::stri
 void bind_ranking(nb::module_& m) {
   m.def("rank", &rank, nb::arg("text"), nb::arg("slice"), nb::arg("mesh") = "", nb::arg("rate_scale") = 1.0,
         nb::call_guard<nb::gil_scoped_release>(),
-        "Ranks the device orders of compiled HLO as it is: JSON. `mesh` is JSON, a list of named sizes; empty: inferred from the "
+        "Ranks the device orders of compiled HLO as it is: JSON. `mesh` is JSON, a list of named sizes; empty: "
+        "inferred from the "
         "program. Raises InvalidRequest, ParseError.");
-  m.def("score", &score, nb::arg("text"), nb::arg("workload"), nb::arg("candidate"), nb::arg("slice"), nb::arg("devices"),
-        nb::arg("layers"), nb::arg("rung"), nb::arg("rate_scale") = 1.0, nb::call_guard<nb::gil_scoped_release>(),
+  m.def("score", &score, nb::arg("text"), nb::arg("workload"), nb::arg("candidate"), nb::arg("slice"),
+        nb::arg("devices"), nb::arg("layers"), nb::arg("rung"), nb::arg("rate_scale") = 1.0,
+        nb::call_guard<nb::gil_scoped_release>(),
         "Q2 of a compiled proxy under one placement (device of each logical rank), with its breakdown: JSON. Raises "
         "InvalidRequest, ParseError.");
 }
