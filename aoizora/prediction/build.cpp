@@ -809,7 +809,8 @@ class Builder {
 
   /// XLA partitions inside the groups that the result's axes make. Where an operand's pieces are as many as the devices of such a group, it
   /// first permutes them onto the axes that nothing else uses. Returns the dimension they then divide, if it is one.
-  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle, const std::string& what) {
+  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle, bool partial_sums,
+                                          const std::string& what) {
     const Layout& layout = values_[value].layout;
     std::vector<std::size_t> dropping;
     std::int64_t pieces = 1;
@@ -819,14 +820,17 @@ class Builder {
       dropping.push_back(d);
       pieces *= table_.size(layout[d]);
     }
-    if (pieces == 1 || pieces != table_.size(idle) || dropping.empty()) return std::nullopt;
+    const std::int64_t devices = table_.size(idle);
+    if (pieces == 1 || devices % pieces != 0) return std::nullopt;
+    // Fewer pieces than devices: cut further, where partial sums will follow.
+    if (pieces < devices && !(partial_sums && dropping.size() == 1)) return std::nullopt;
     Layout moved = layout;
     for (const std::size_t d : dropping) moved[d].clear();
     for (std::size_t a = 0; a < 64; ++a) {
       if (idle >> a & 1) moved[dropping[0]].push_back(static_cast<Atom>(a));
     }
     const NodeKind kind = values_[value].is_parameter ? NodeKind::weight_gather : NodeKind::producer_consumer;
-    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(value), what + " to idle axes");
+    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved), what + " to idle axes");
     Value copy = values_[value];
     copy.carried = {value};
     copy.layout = std::move(moved);
@@ -918,10 +922,13 @@ class Builder {
       ValueId& moved = from_left ? lhs : rhs;
       Layout& target = from_left ? left : right;
       const auto& contract = from_left ? lhs_contract : rhs_contract;
-      const std::optional<std::size_t> dim = move_to_idle(context, moved, target, idle, label(op));
-      if (!dim) continue;
+      const bool larger = local_elements(values_[moved].dims, target) > result_elements;
+      const bool contracts = std::any_of(contract.begin(), contract.end(),
+                                         [&](std::int64_t d) { return values_[moved].layout[d] != target[d]; });
+      const std::optional<std::size_t> dim = move_to_idle(context, moved, target, idle, larger && contracts, label(op));
+      if (!dim || !larger) continue;
       const auto k = std::find(contract.begin(), contract.end(), static_cast<std::int64_t>(*dim)) - contract.begin();
-      if (k == static_cast<std::ptrdiff_t>(contract.size()) || local_elements(values_[moved].dims, target) <= result_elements) continue;
+      if (k == static_cast<std::ptrdiff_t>(contract.size())) continue;
       left[lhs_contract[k]] = right[rhs_contract[k]] = values_[moved].layout[*dim];
       partial |= idle;
     }

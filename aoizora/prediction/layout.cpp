@@ -214,6 +214,8 @@ std::vector<ReshardStep> reshard_steps(const AxisTable& table, Layout from, cons
       from[d] = std::move(reordered);
       steps.push_back({CollectiveKind::permute, atoms_of(from[d]), from});
     }
+  }
+  for (std::size_t d = 0; d < rank; ++d) {
     const std::size_t keep = common(d);
     if (keep == from[d].size()) continue;
     const DimAxes moved(from[d].begin() + static_cast<std::ptrdiff_t>(keep), from[d].end());
