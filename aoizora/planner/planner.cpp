@@ -152,10 +152,12 @@ class Search {
     double best = std::numeric_limits<double>::infinity();
     ask("stage 1: propagate", jobs, [&](std::size_t i, Answer& answer) {
       if (!usable(scored[i].candidate, answer)) return;
-      const ir::Program program = ir::read_stablehlo(std::move(answer.text));
-      const auto graph = prediction::build_prediction_graph(program, workload(), scored[i].candidate, slice_.hardware);
-      scored[i].q1 = prediction::score(graph, slice_.hardware, workload().layers);
-      scored[i].alive = true;
+      scored[i].alive = readable(scored[i].candidate, [&] {
+        const ir::Program program = ir::read_stablehlo(std::move(answer.text));
+        const auto graph = prediction::build_prediction_graph(program, workload(), scored[i].candidate, slice_.hardware);
+        scored[i].q1 = prediction::score(graph, slice_.hardware, workload().layers);
+      });
+      if (!scored[i].alive) return;
       if (scored[i].q1.seconds < best) {
         best = scored[i].q1.seconds;
         best_line_ = describe(scored[i].candidate);
@@ -231,22 +233,27 @@ class Search {
       job.priority = static_cast<double>(jobs.size());
       jobs.push_back(std::move(job));
     }
-    double best = compiled_.empty() ? std::numeric_limits<double>::infinity() : 0;
-    for (const Compiled& c : compiled_) best = std::max(best, c.block_seconds[c.best]);
+    double best = std::numeric_limits<double>::infinity();
+    for (const Compiled& c : compiled_) best = std::min(best, c.block_seconds[c.best]);
     ask(stage, jobs, [&](std::size_t i, Answer& answer) {
       const Scored& scored = batch[i];
       if (!usable(scored.candidate, answer)) return;
       Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, 0, {}, {}, 0};
-      const double report_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
-      compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), scored.candidate, slice_.hardware,
-                                          ranking::Rung::passes);
+      std::int64_t report_bytes = 0;
+      if (!readable(scored.candidate, [&] {
+            report_bytes = ir::read_memory_report(answer.memory_report).total_bytes;
+            compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), scored.candidate,
+                                                slice_.hardware, ranking::Rung::passes);
+          })) {
+        return;
+      }
       if (windowed_off != nullptr && is_windowed(compiled.program)) {
         Scored off = scored;
         off.candidate.compiler_options.insert(windowed_einsum_off);
         off.signature = candidates::canonical_signature(workload(), off.candidate);
         windowed_off->push_back(std::move(off));
       }
-      compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, static_cast<std::int64_t>(report_bytes), workload().layers);
+      compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, report_bytes, workload().layers);
       if (compiled.hbm_bytes > budget_bytes_) {
         least_needed_bytes_ = std::min(least_needed_bytes_, compiled.hbm_bytes);
         return;
@@ -299,7 +306,10 @@ class Search {
       comparison.ranked = std::move(ranked);
       plan_.comparisons.push_back(std::move(comparison));
     }
-    ask("stage 2: deployments of today", jobs, [&](std::size_t i, Answer& answer) { price_stock(plan_.comparisons[sources[i]], answer); });
+    ask("stage 2: deployments of today", jobs, [&](std::size_t i, Answer& answer) {
+      Comparison& comparison = plan_.comparisons[sources[i]];
+      if (!readable(comparison.ranked->candidate, [&] { price_stock(comparison, answer); })) comparison.reason = "its program does not read";
+    });
     for (Comparison& comparison : plan_.comparisons) {
       if (!comparison.reason.empty()) comparison.ranked.reset();
     }
@@ -348,7 +358,7 @@ class Search {
           refuse(source.candidate, source.placements[source.best], answer);
           return;
         }
-        finalists_.push_back(finalist(source, answer));
+        readable(source.candidate, [&] { finalists_.push_back(finalist(source, answer)); });
       });
     }
     if (finalists_.empty()) {
@@ -543,22 +553,37 @@ class Search {
       if (memory) least_needed_bytes_ = std::min(least_needed_bytes_, memory->needed_bytes);
       return false;
     }
-    note_failure(answer);
-    plan_.lost.push_back(describe(candidate) + ": " + std::string(name(answer.outcome)) + ": " + first_line(answer.failure));
-    std::sort(plan_.lost.begin(), plan_.lost.end());
+    lose(candidate, std::string(name(answer.outcome)) + ": " + first_line(answer.failure));
     return false;
   }
 
+  /// Runs `read` over a text of the compiler. A text that does not read costs its candidate, named with line and column.
+  template <typename Read>
+  bool readable(const candidates::Candidate& candidate, Read read) {
+    try {
+      read();
+      return true;
+    } catch (const Error& error) {
+      lose(candidate, std::string("unreadable: ") + error.what());
+      return false;
+    }
+  }
+
+  void lose(const candidates::Candidate& candidate, const std::string& reason) {
+    note_failure(reason);
+    plan_.lost.push_back(describe(candidate) + ": " + reason);
+    std::sort(plan_.lost.begin(), plan_.lost.end());
+  }
+
   void refuse(const candidates::Candidate& candidate, const placement::Placement& p, const Answer& answer) {
-    note_failure(answer);
+    note_failure(first_line(answer.failure));
     plan_.refused.push_back(describe(candidate) + "; " + p.order + ": " + std::string(name(answer.outcome)) + ": " +
                             first_line(answer.failure));
     std::sort(plan_.refused.begin(), plan_.refused.end());
   }
 
   /// The failure named in an error is the first in the alphabet, whatever order the compiler answers in.
-  void note_failure(const Answer& answer) {
-    const std::string failure = first_line(answer.failure);
+  void note_failure(const std::string& failure) {
     if (first_failure_.empty() || failure < first_failure_) first_failure_ = failure;
   }
 

@@ -1,0 +1,235 @@
+#include "aoizora/planner/planner.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <boost/test/unit_test.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "aoizora/errors.h"
+#include "aoizora/planner/replay.h"
+
+// The whole planner over recorded answers of the real compiler: Wan 2.1 1.3B, 480x832, 21 frames, v5e:2x2.
+namespace aoizora::planner {
+namespace {
+
+namespace json = boost::json;
+
+const std::map<std::string, Answer>& recording() {
+  static const auto answers = read_recording(AOIZORA_TEST_DATA "/recording_wan13b_v5e_2x2");
+  return answers;
+}
+
+workload::Request recorded_request() {
+  workload::Request request;
+  request.model = "wan2.1-1.3b";
+  return request;
+}
+
+Settings recorded_settings() {
+  Settings settings;
+  settings.survivor_floor = 8;
+  settings.survivor_fraction = 0.05;
+  settings.runners_up = 5;
+  return settings;
+}
+
+/// A replay whose answers a test may change; counts what was asked and cancelled.
+class Edited final : public Compiler {
+ public:
+  using Edit = std::function<void(const Job&, Answer&)>;
+  Edited(std::uint64_t seed, Edit edit) : replay_(make_replay(recording(), {"jax=recorded"}, seed)), edit_(std::move(edit)) {}
+  void submit(const Job& job) override {
+    jobs[job.id] = job;
+    replay_->submit(job);
+  }
+  Answer next() override {
+    Answer answer = replay_->next();
+    if (edit_) edit_(jobs.at(answer.id), answer);
+    return answer;
+  }
+  void cancel(std::int64_t id) override {
+    cancelled.insert(id);
+    replay_->cancel(id);
+  }
+  std::vector<std::string> versions() const override { return replay_->versions(); }
+
+  std::map<std::int64_t, Job> jobs;
+  std::set<std::int64_t> cancelled;
+
+ private:
+  std::unique_ptr<Compiler> replay_;
+  Edit edit_;
+};
+
+Plan run(Edited& compiler, const std::function<bool(const Progress&)>& progress = {}) {
+  return plan(recorded_request(), topology::make_slice("v5e:2x2"), recorded_settings(), compiler, progress);
+}
+
+/// The plan without the seconds that the planner itself took.
+std::string timeless(const Plan& p) {
+  json::value value = json::parse(to_json(p));
+  for (json::value& count : value.at("counts").as_array()) count.as_object().erase("seconds");
+  return json::serialize(value);
+}
+
+void fail(Answer& answer, Answer::Outcome outcome, const std::string& message) {
+  answer.outcome = outcome;
+  answer.text.clear();
+  answer.memory_report.clear();
+  answer.failure = message;
+}
+
+const std::string out_of_memory_message =
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (30.66G) "
+    "exceeds available HBM (15.75G). HLO module: jit_step.";
+
+BOOST_AUTO_TEST_CASE(Plan_DoesNotDependOnTheOrderOfAnswers) {
+  Edited first(0, {});
+  const std::string plan_0 = timeless(run(first));
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    Edited other(seed, {});
+    BOOST_TEST(timeless(run(other)) == plan_0);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(Plan_NothingListedBeatsTheWinner) {
+  Edited compiler(0, {});
+  const Plan p = run(compiler);
+  BOOST_TEST(p.best.verified);
+  BOOST_TEST((p.best.rung == ranking::Rung::code));
+  BOOST_TEST(p.best.hbm_bytes > 0);
+  BOOST_TEST(p.best.hbm_bytes <= p.slice.hardware.hbm_bytes.value);
+  BOOST_TEST(p.best.q2.block_seconds > 0);
+  BOOST_TEST(p.best.q2.block_seconds <= p.worst_placement_block_seconds);
+  BOOST_TEST(p.lost.empty());
+  for (const Ranked& r : p.runners_up) {
+    if (r.rung == p.best.rung) BOOST_TEST(r.q2.block_seconds >= p.best.q2.block_seconds);
+  }
+  double last = 0;
+  for (const Ranked& r : p.runners_up) {
+    if (r.rung != ranking::Rung::passes) continue;
+    BOOST_TEST(r.passes_block_seconds >= last);
+    last = r.passes_block_seconds;
+  }
+}
+
+BOOST_AUTO_TEST_CASE(Plan_EveryRankHasOneDeviceAndEveryParameterASpec) {
+  Edited compiler(0, {});
+  const Plan p = run(compiler);
+  auto devices = p.best.placement.devices;
+  std::sort(devices.begin(), devices.end());
+  BOOST_TEST(devices == (std::vector<topology::DeviceId>{0, 1, 2, 3}));
+  const json::value written = json::parse(to_json(p));
+  BOOST_TEST(written.at("parameters").as_object().size() == p.workload.weights.size());
+  for (const auto& weight : p.workload.weights) {
+    const auto& spec = written.at("parameters").at(weight.name).as_array();
+    BOOST_TEST(spec.size() == weight.dims.size() + (weight.repeat > 1 ? 1 : 0));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(Plan_StepIsLayersTimesBlockAndTheRest) {
+  Edited compiler(0, {});
+  const Plan p = run(compiler);
+  const auto& q2 = p.best.q2;
+  BOOST_TEST(q2.step_seconds == q2.outside_seconds + static_cast<double>(p.workload.layers) * q2.block_seconds,
+             boost::test_tools::tolerance(1e-9));
+}
+
+BOOST_AUTO_TEST_CASE(Plan_ACrashCostsOneCandidateAndIsNamed) {
+  Edited whole(0, {});
+  const Plan undisturbed = run(whole);
+  const auto crash = [](const Job& job, Answer& answer) {
+    if (job.rung == CompilerRung::propagate && job.id == 1) fail(answer, Answer::Outcome::crashed, "worker died of signal 6");
+  };
+  Edited compiler(0, crash);
+  const Plan p = run(compiler);
+  BOOST_TEST_REQUIRE(p.lost.size() == 1u);
+  BOOST_TEST(p.lost.front().find("signal 6") != std::string::npos);
+  BOOST_TEST(p.best.q2.block_seconds >= undisturbed.best.q2.block_seconds);
+}
+
+BOOST_AUTO_TEST_CASE(Plan_ARefusedWinnerGivesWayToTheNext) {
+  Edited whole(0, {});
+  const Plan undisturbed = run(whole);
+  const auto refuse = [&](const Job& job, Answer& answer) {
+    if (job.rung == CompilerRung::code && job.candidate == undisturbed.best.candidate) {
+      fail(answer, Answer::Outcome::crashed, "Failed to create limited ICI routing replica info table");
+    }
+  };
+  Edited compiler(0, refuse);
+  const Plan p = run(compiler);
+  BOOST_TEST((p.best.candidate != undisturbed.best.candidate));
+  BOOST_TEST(p.best.verified);
+  BOOST_TEST_REQUIRE(!p.refused.empty());
+  BOOST_TEST(p.refused.front().find("limited ICI routing") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(Plan_WhereNothingFitsTheErrorSaysHowMuchIsMissing) {
+  Edited compiler(0, [](const Job& job, Answer& answer) {
+    if (job.rung == CompilerRung::passes) fail(answer, Answer::Outcome::out_of_memory, out_of_memory_message);
+  });
+  BOOST_CHECK_EXCEPTION(run(compiler), Infeasible, [](const Infeasible& error) {
+    const std::string text = error.what();
+    return text.find("30.66") != std::string::npos && text.find("14.91") != std::string::npos &&
+           text.find("fewer frames") != std::string::npos;
+  });
+  // Stage 2 went on through all candidates before it gave up.
+  const auto passes = std::count_if(compiler.jobs.begin(), compiler.jobs.end(), [](const auto& job) {
+    return job.second.rung == CompilerRung::passes && !job.second.placement;
+  });
+  const auto propagated = std::count_if(compiler.jobs.begin(), compiler.jobs.end(),
+                                        [](const auto& job) { return job.second.rung == CompilerRung::propagate; });
+  BOOST_TEST(passes == propagated);
+}
+
+BOOST_AUTO_TEST_CASE(Plan_ACompilerThatFailsEverywhereIsAnErrorWithItsMessage) {
+  for (const CompilerRung rung : {CompilerRung::propagate, CompilerRung::passes, CompilerRung::code}) {
+    Edited compiler(0, [&](const Job& job, Answer& answer) {
+      if (job.rung == rung) fail(answer, Answer::Outcome::timed_out, "no answer within 120 s");
+    });
+    BOOST_CHECK_EXCEPTION(run(compiler), CompilerFailed, [](const CompilerFailed& error) {
+      return std::string(error.what()).find("no answer within 120 s") != std::string::npos;
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(Plan_StoppingCancelsWhatWaits) {
+  Edited compiler(0, {});
+  int calls = 0;
+  BOOST_CHECK_THROW(run(compiler, [&](const Progress&) { return ++calls < 5; }), Interrupted);
+  BOOST_TEST(compiler.cancelled.size() + 4 == compiler.jobs.size());
+}
+
+BOOST_AUTO_TEST_CASE(Plan_ProgressCountsEveryStageToItsEnd) {
+  Edited compiler(0, {});
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> stages;
+  run(compiler, [&](const Progress& progress) {
+    auto& [done, total] = stages[progress.stage];
+    BOOST_TEST(progress.done >= done);
+    BOOST_TEST(progress.remaining_seconds >= 0);
+    done = progress.done;
+    total = progress.total;
+    return true;
+  });
+  BOOST_TEST(stages.size() >= 3u);
+  for (const auto& [stage, counts] : stages) BOOST_TEST(counts.first == counts.second, stage);
+}
+
+BOOST_AUTO_TEST_CASE(Plan_ADamagedTextIsAnErrorNotACrash) {
+  for (const CompilerRung rung : {CompilerRung::propagate, CompilerRung::passes}) {
+    Edited compiler(0, [&](const Job& job, Answer& answer) {
+      if (job.rung == rung && job.id % 3 == 1) answer.text.resize(answer.text.size() / 2);
+    });
+    BOOST_CHECK_NO_THROW({
+      const Plan p = run(compiler);
+      BOOST_TEST(!p.lost.empty());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace aoizora::planner
