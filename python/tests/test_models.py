@@ -14,11 +14,18 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from aoizora import _core
+from aoizora.compiler import dump
 from aoizora.errors import InvalidRequest
 from aoizora.models import Sharding, build_step
 
 AXES = ("data", "fsdp", "context", "tensor")
-STOCK = {"batch": ["data"], "sequence": ["context"], "embed": ["context", "fsdp"], "heads": ["tensor"], "mlp": ["tensor"]}
+STOCK = {
+    "batch": ["data"],
+    "sequence": ["context"],
+    "embed": ["context", "fsdp"],
+    "heads": ["tensor"],
+    "mlp": ["tensor"],
+}
 
 
 def candidate(sizes, rules=STOCK, attention="gathered", **more):
@@ -135,7 +142,9 @@ def calls_of(jaxpr, primitive):
 def test_opaque_attention_has_the_kernels_shapes(attention, context, query, key):
     """17,160 tokens: one call a site, over what one device holds, lengths padded to the kernel's blocks of 512."""
     sizes = (1, 1, context, 1)
-    step, args = build_step({"frames": 41}, candidate(sizes, attention=attention), AbstractMesh(sizes, AXES), 3, "opaque")
+    step, args = build_step(
+        {"frames": 41}, candidate(sizes, attention=attention), AbstractMesh(sizes, AXES), 3, "opaque"
+    )
     calls = list(calls_of(jax.make_jaxpr(step)(*args).jaxpr, "ffi_call"))
     assert [call.params["target_name"] for call in calls] == ["aoizora.attention"] * 2
     shapes = [[value.aval.shape for value in (*call.invars, *call.outvars)] for call in calls]
@@ -151,7 +160,8 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 from aoizora.models import build_step
 candidate, layers, folder = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-devices = sorted(topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices, key=lambda d: d.coords[::-1])
+slice = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+devices = sorted(slice.devices, key=lambda device: device.coords[::-1])
 mesh = Mesh(np.array(devices).reshape([a["size"] for a in candidate["mesh"]]), [a["name"] for a in candidate["mesh"]])
 step, args = build_step({}, candidate, mesh, layers, "tpu")
 jax.jit(step).lower(*args).compile(compiler_options={"xla_dump_to": folder})
@@ -169,18 +179,19 @@ def optimized(folder, candidate, layers):
         text=True,
     )
     try:
-        # The options are written after the program, so the program is whole once they are there.
-        while not list(folder.glob("*.debug_options")):
+        while not dump.passes_done(folder):
             try:
                 _, complaint = process.communicate(timeout=0.2)
             except subprocess.TimeoutExpired:
                 continue
             assert process.returncode == 0, complaint
+            break
     finally:
         process.kill()
         process.communicate()
-    (program,) = folder.glob("*.after_optimizations_after_buffer_assignment.txt")
-    return program.read_text()
+    found = dump.read(folder, dump.PASSES_TEXT)
+    assert found is not None
+    return found.text
 
 
 def loop_body(program):
@@ -224,8 +235,8 @@ def test_the_body_of_three_layers_is_that_of_forty(tmp_path, sizes, attention):
 
 @pytest.mark.slow
 def test_a_layer_gathers_each_weight_once_and_keys_and_values(tmp_path):
-    """Data 2, context 4: eight square weights' and two MLP weights' gathers, less those of the text's keys and values, which
-    XLA reduces instead; K and V; and no other collective of weight."""
+    """Data 2, context 4: the eight square weights less the text's keys and values, whose products XLA reduces instead;
+    the two of the MLP; K and V; and no other collective of weight."""
     pytest.importorskip("libtpu")
     body = loop_body(optimized(tmp_path / "dump", candidate((2, 1, 4, 1)), 3))
     # An asynchronous all-gather is printed in each computation that carries it; its chain_id tells which are one.

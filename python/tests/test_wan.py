@@ -1,4 +1,4 @@
-"""Wan's output: equal to the recorded one, to an independent implementation at other sizes, and to itself under any sharding."""
+"""Wan's output: equal to the recorded one, to an independent implementation at other sizes, to itself when sharded."""
 
 import json
 import os
@@ -121,7 +121,13 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, change, said):
     assert said in str(error.value)
 
 
-STOCK = {"batch": ["data"], "sequence": ["context"], "embed": ["context", "fsdp"], "heads": ["tensor"], "mlp": ["tensor"]}
+STOCK = {
+    "batch": ["data"],
+    "sequence": ["context"],
+    "embed": ["context", "fsdp"],
+    "heads": ["tensor"],
+    "mlp": ["tensor"],
+}
 # mesh sizes of data, fsdp, context, tensor; attention; rules. 45 tokens and a text of 7 divide by none of them.
 SHARDINGS = [
     ((2, 1, 4, 1), "gathered", STOCK),
@@ -141,7 +147,10 @@ SHARDINGS = [
 ]
 
 
-def test_output_does_not_depend_on_the_sharding(tmp_path):
+@pytest.mark.parametrize(
+    "shardings", [SHARDINGS[1::4], pytest.param(SHARDINGS, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_output_does_not_depend_on_the_sharding(tmp_path, shardings):
     """Every attention kind on several meshes, tokens that no mesh divides, against one device."""
     arrays = wan_reference.random_file({"num_attention_heads": 8, "attention_head_dim": 12}, (3, 10, 6), 7, 4, seed=3)
     path = write(tmp_path / "wan.npz", arrays)
@@ -160,9 +169,12 @@ for sizes, attention, rules in json.loads(sys.argv[2]):
     assert len(output.sharding.device_set) == 8
     print(float(np.abs(np.asarray(output) - alone).max()), float(np.abs(alone).max()))
 """
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    # Without LLVM's optimizations, whose time is most of the test's.
+    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    flags += " --xla_force_host_platform_device_count=8"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", script, str(path), json.dumps(SHARDINGS)],
+        [sys.executable, "-c", script, str(path), json.dumps(shardings)],
         env=environment | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
@@ -170,7 +182,7 @@ for sizes, attention, rules in json.loads(sys.argv[2]):
     )
     assert done.returncode == 0, done.stderr
     lines = [tuple(map(float, line.split())) for line in done.stdout.splitlines()]
-    assert len(lines) == len(SHARDINGS)
-    for sharding, (worst, largest) in zip(SHARDINGS, lines, strict=True):
+    assert len(lines) == len(shardings)
+    for sharding, (worst, largest) in zip(shardings, lines, strict=True):
         assert worst < TOLERANCE, sharding
         assert largest > 0.1

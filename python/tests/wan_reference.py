@@ -1,5 +1,5 @@
-"""Wan's transformer again, in numpy and float64, straight from the architecture's definition: complex rotary embedding, no
-sharding, no scan, the checkpoint's own layouts. What the JAX model is compared with where no recorded output exists."""
+"""Wan's transformer again, in numpy and float64, straight from the architecture's definition: complex rotary embedding,
+no sharding, no scan, the checkpoint's own layouts. What the JAX model is compared with where nothing was recorded."""
 
 import numpy as np
 
@@ -32,7 +32,13 @@ def random_file(config, latent, text_length, batch, seed):
         normal(f"param:{name}.weight", n_out, n_in, scale=n_in**-0.5)
         normal(f"param:{name}.bias", n_out, scale=0.1)
 
-    normal("param:patch_embedding.weight", embed, c["in_channels"], *c["patch_size"], scale=(c["in_channels"] * patch) ** -0.5)
+    normal(
+        "param:patch_embedding.weight",
+        embed,
+        c["in_channels"],
+        *c["patch_size"],
+        scale=(c["in_channels"] * patch) ** -0.5,
+    )
     normal("param:patch_embedding.bias", embed, scale=0.1)
     time, text = "condition_embedder.time_embedder", "condition_embedder.text_embedder"
     linear(f"{time}.linear_1", c["freq_dim"], embed)
@@ -56,7 +62,12 @@ def random_file(config, latent, text_length, batch, seed):
     normal("latents", batch, c["in_channels"], *latent)
     normal("text", batch, text_length, c["text_dim"])
     arrays["timestep"] = random.integers(0, 1000, batch)
-    lines = {**c, "patch_size": ",".join(map(str, c["patch_size"])), "cross_attn_norm": True, "qk_norm": "rms_norm_across_heads"}
+    lines = {
+        **c,
+        "patch_size": ",".join(map(str, c["patch_size"])),
+        "cross_attn_norm": True,
+        "qk_norm": "rms_norm_across_heads",
+    }
     arrays["config"] = np.array([f"{key}={value}" for key, value in lines.items()])
     return arrays
 
@@ -64,7 +75,11 @@ def random_file(config, latent, text_length, batch, seed):
 def run(arrays, config):
     """The transformer's output on the arrays of such a file."""
     c = CONFIG | config
-    p = {name.removeprefix("param:"): value.astype(np.float64) for name, value in arrays.items() if name.startswith("param:")}
+    p = {
+        name.removeprefix("param:"): value.astype(np.float64)
+        for name, value in arrays.items()
+        if name.startswith("param:")
+    }
     heads, head_dim, eps = c["num_attention_heads"], c["attention_head_dim"], c["eps"]
     embed = heads * head_dim
     x = arrays["latents"].astype(np.float64)

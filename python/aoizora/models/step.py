@@ -62,8 +62,8 @@ def build_step(
     )
 
 
-# The rules of these axes reach the lowered program only through sharding annotations: no shape and no operation depends on
-# them, so that candidates that differ in no other rule share a trace.
+# The rules of these axes reach the lowered program only through sharding annotations: no shape and no operation depends
+# on them, so that candidates that differ in no other rule share a trace.
 build_step.annotation_axes = ("embed", "mlp")  # type: ignore[attr-defined]
 
 

@@ -1,8 +1,8 @@
 """Wan 2.1's video transformer in plain JAX.
 
-Parameters are a flat dict under the public checkpoint's names; the blocks' are stacked along a first dimension of layers
-and named without their number ("blocks.attn1.to_q.weight"). The list of them, with shapes and logical axes, is the C++
-library's workload table. Matrices are [in, out], the checkpoint's are [out, in]; the patch convolution is one of them.
+Parameters are a flat dict under the names of the public checkpoint; those of the blocks are stacked along the layers
+and named without their number ("blocks.attn1.to_q.weight"). The list of them, with shapes and logical axes, is the
+workload table of the C++ library. Matrices are [in, out], in the checkpoint [out, in]; so is the patch convolution.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _text_conditioning(params: Params, text: jax.Array, sharding: Sharding) -> j
 def _rotary_tables(
     grid: tuple[int, ...], padding: int, head_dim: int, sharding: Sharding
 ) -> tuple[jax.Array, jax.Array]:
-    """cos and sin of each token's angles [sequence, head_dim]: a pair of channels has one; frame, row, column in turn."""
+    """cos and sin of each token's angles [sequence, head_dim]: one a pair of channels; frame, row, column in turn."""
     side = 2 * (head_dim // 6)
 
     def table(function: Callable[[Any], Any]) -> jax.Array:
