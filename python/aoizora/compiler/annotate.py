@@ -1,8 +1,8 @@
 """One trace for all candidates that differ only in annotations.
 
 The rule of a weight axis that no computation depends on (embed, mlp) reaches the lowered program only through sharding
-annotations. Such axes are traced on stand-in mesh axes of size 1, and the candidate's own mesh axes are written in their
-place in the text.
+annotations. Such axes are traced on stand-in mesh axes of size 1, and the candidate's own mesh axes are written in
+their place in the text.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def annotate(text: str, candidate: Mapping[str, Any], axes: Sequence[str]) -> st
     Where one value would then name a mesh axis twice, the dimension further left keeps it.
     """
     sizes = {axis["name"]: axis["size"] for axis in candidate["mesh"]}
-    rules = {
-        STAND_IN + axis: [name for name in candidate["rules"].get(axis, []) if sizes[name] > 1] for axis in axes
-    }
+    rules = {STAND_IN + axis: [name for name in candidate["rules"].get(axis, []) if sizes[name] > 1] for axis in axes}
 
     def rewrite(match: re.Match[str]) -> str:
         dims = match.group(1)

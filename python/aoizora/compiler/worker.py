@@ -130,7 +130,7 @@ def _propagated(
     devices: list[Any],
     build: Callable[..., Any],
 ) -> str:
-    """Propagated text. Where the builder names axes that only annotate, candidates that differ in no other share a trace."""
+    """Propagated text. Candidates that differ only in axes the builder names as annotations share a trace."""
     layers = int(job.get("layers", 3))
     reshard = bool(job.get("reshard"))
     axes: tuple[str, ...] = getattr(build, "annotation_axes", ())
