@@ -164,8 +164,9 @@ BOOST_AUTO_TEST_CASE(Plan_ARefusedWinnerGivesWayToTheNext) {
   const Plan p = run(compiler);
   BOOST_TEST((p.best.candidate != undisturbed.best.candidate));
   BOOST_TEST(p.best.verified);
-  BOOST_TEST_REQUIRE(!p.refused.empty());
-  BOOST_TEST(p.refused.front().find("limited ICI routing") != std::string::npos);
+  BOOST_TEST(std::any_of(p.refused.begin(), p.refused.end(), [](const std::string& reason) {
+    return reason.find("limited ICI routing") != std::string::npos;
+  }));
 }
 
 BOOST_AUTO_TEST_CASE(Plan_WhereNothingFitsTheErrorSaysHowMuchIsMissing) {
