@@ -168,6 +168,9 @@ def _plan(options: argparse.Namespace) -> int:
     from aoizora.report.progress import ProgressLine
 
     started = time.monotonic()
+    folder = os.path.dirname(os.path.abspath(options.out))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise InvalidRequest(f"--out {options.out}: the folder {folder} does not exist or cannot be written")
     progress = ProgressLine(quiet=options.quiet)
     settings = {
         "verify": options.verify,

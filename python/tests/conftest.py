@@ -1,7 +1,11 @@
+import gzip
+import json
 import os
 from pathlib import Path
 
 import pytest
+
+from aoizora import Plan, _core
 
 # The TPU compiler without a TPU: no cloud metadata is asked, several processes may load libtpu, jax runs on the CPU.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -19,3 +23,20 @@ def data() -> Path:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the plan cache of the person who runs it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session")
+def recording(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """Recorded answers of the real compiler: Wan 2.1 1.3B, 480x832, 21 frames, v5e:2x2."""
+    folder = tmp_path_factory.mktemp("recording")
+    for packed in (data / "recording_wan13b_v5e_2x2").glob("*.txt.gz"):
+        (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+    return folder
+
+
+@pytest.fixture
+def recorded_plan(recording: Path) -> Plan:
+    """The plan of that request, by the C++ planner over the recording."""
+    request = json.dumps({"model": "wan2.1-1.3b"})
+    settings = json.dumps({"survivor_floor": 8, "survivor_fraction": 0.05, "runners_up": 5})
+    return Plan.loads(_core.replay_plan(str(recording), request, "v5e:2x2", settings, 0, ["jax=recorded"]))

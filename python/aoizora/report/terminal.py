@@ -223,9 +223,11 @@ def summary(plan: Plan) -> str:
 
 def inspect(data: dict[str, Any]) -> str:
     """What `aoizora inspect` prints of a program."""
-    lines = [f"{data['dialect']} module {data['name']}: {data['instruction_count']} instructions"]
-    if data.get("entry_parameter_bytes"):
-        lines.append(f"entry parameters {data['entry_parameter_bytes'] / 1e6:.1f} MB a device")
+    lines = [
+        f"{data['dialect']} module {data['name']}: {data['instructions']} instructions in "
+        f"{data['computation_count']} computations, {data['devices']} devices",
+        f"entry parameters: {data['parameter_bytes'] / 1e6:.1f} MB" + (" a device" if data["dialect"] == "hlo" else ""),
+    ]
     loops = [[loop["name"], "?" if loop["trips"] is None else f"{loop['trips']}"] for loop in data["loops"]]
     if loops:
         lines += ["", *table(["loop", "trips"], loops)]
@@ -233,7 +235,7 @@ def inspect(data: dict[str, Any]) -> str:
         [
             f"{c['kind']} {c['name']}",
             f"{c['runs']}",
-            c["groups"],
+            f"{c['groups']} x {c['group_size']}",
             f"{c['result_bytes'] / 1e6:.2f}",
             "async" if c["async"] else "sync",
         ]
@@ -241,6 +243,8 @@ def inspect(data: dict[str, Any]) -> str:
     ]
     if rows:
         lines += ["", *table(["collective", "runs", "groups", "MB", ""], rows)]
+        totals = [[kind, f"{t['count']}", f"{t['result_bytes'] / 1e6:.2f}"] for kind, t in data["totals"].items()]
+        lines += ["", *table(["all runs", "count", "MB"], totals)]
     else:
         lines += ["", "no collectives"]
     counts = sorted(data["opcodes"].items(), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,133 @@
+"""A plan replayed from recorded answers of the real compiler: its file, its mesh, its report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aoizora import Infeasible, InvalidRequest, ParseError, Plan, _core
+from aoizora.integrations import maxdiffusion
+from aoizora.report import terminal
+
+
+def device(x: int, y: int, z: int = 0, core: int = 0, kind: str = "TPU v5 lite") -> SimpleNamespace:
+    return SimpleNamespace(coords=(x, y, z), core_on_chip=core, device_kind=kind, id=x + 2 * y, platform="tpu")
+
+
+def four() -> list[SimpleNamespace]:
+    return [device(1, 1), device(0, 0), device(0, 1), device(1, 0)]
+
+
+def test_a_saved_plan_loads_as_it_was(recorded_plan: Plan, tmp_path: Path) -> None:
+    recorded_plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").data == recorded_plan.data
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_replay_gives_the_same_plan_in_any_order_of_answers(recording: Path, recorded_plan: Plan) -> None:
+    other = replay(recording, seed=99)
+    for plan in (recorded_plan.data, other):
+        for count in plan["counts"]:
+            count.pop("seconds", None)
+    assert other == recorded_plan.data
+
+
+def replay(recording: Path, seed: int) -> dict:
+    request = json.dumps({"model": "wan2.1-1.3b"})
+    settings = json.dumps({"survivor_floor": 8, "survivor_fraction": 0.05, "runners_up": 5})
+    plan: dict = json.loads(_core.replay_plan(str(recording), request, "v5e:2x2", settings, seed, ["jax=recorded"]))
+    return plan
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", "[" * 100_000])
+def test_text_that_is_no_json_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        Plan.loads(text)
+    assert caught.value.line >= 1
+    assert caught.value.column >= 1
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{}", '{"format": "aoizora plan", "version": 2}', '{"format": "other"}'])
+def test_json_that_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="plan"):
+        Plan.loads(text)
+
+
+def test_every_key_that_serving_needs_is_asked_for(recorded_plan: Plan) -> None:
+    for key in ("mesh", "best", "parameters", "axis_rules", "slice"):
+        broken = {k: v for k, v in recorded_plan.data.items() if k != key}
+        with pytest.raises(InvalidRequest, match=key):
+            Plan(broken)
+
+
+def test_mesh_puts_each_rank_on_the_chip_the_plan_names(recorded_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax.sharding.Mesh", lambda grid, names: SimpleNamespace(devices=grid, axis_names=names))
+    for devices in (four(), list(reversed(four()))):
+        mesh = recorded_plan.mesh(devices)
+        placed = [list(d.coords[:2]) for d in mesh.devices.flat]
+        assert placed == recorded_plan.data["best"]["placement"]["coordinates"]
+        assert list(mesh.devices.shape) == recorded_plan.data["mesh"]["axis_sizes"]
+        ids = [d.id for d in mesh.devices.flat]
+        assert ids == recorded_plan.data["best"]["placement"]["device_ids"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (four()[:3], "1 of its places"),
+        ([*four(), device(2, 0)], "1 devices have no place"),
+        ([device(x, 0) for x in range(4)], "2 of its places"),
+        ([*four()[:3], device(1, 1)], "two devices claim"),
+        ([device(*d.coords, kind="TPU v6 lite") for d in four()], "v5e chips"),
+        ([SimpleNamespace(device_kind="cpu")] * 4, "no chip coordinates"),
+    ],
+)
+def test_devices_that_are_not_the_slice_are_refused(recorded_plan: Plan, devices: list, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        recorded_plan.mesh(devices)
+
+
+def test_the_devices_of_libtpu_make_a_mesh(recorded_plan: Plan, tmp_path: Path) -> None:
+    """Coordinates, cores, kinds and ids as the real compiler describes them."""
+    recorded_plan.save(tmp_path / "plan.json")
+    program = (
+        "import sys, json\nfrom jax.experimental import topologies\nfrom aoizora import Plan\n"
+        "devices = topologies.get_topology_desc(platform='tpu', topology_name='v5e:2x2').devices\n"
+        "mesh = Plan.load(sys.argv[1]).mesh(devices)\nprint(json.dumps([d.id for d in mesh.devices.flat]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "plan.json")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == recorded_plan.data["best"]["placement"]["device_ids"]
+
+
+def test_explain_starts_with_the_gain_and_maxdiffusions_line(recorded_plan: Plan) -> None:
+    text = terminal.explain(recorded_plan)
+    gain, line = text.index("Gain over"), text.index(maxdiffusion.mesh_line(recorded_plan))
+    assert gain < line < text.index("Predicted:")
+    for comparison in recorded_plan.data["comparisons"]:
+        assert comparison["name"] in text[:line]
+    for size, axis in zip(
+        recorded_plan.data["mesh"]["axis_sizes"], recorded_plan.data["mesh"]["axis_names"], strict=True
+    ):
+        assert f"ici_{axis}_parallelism={size}" in text
+    pasted = {maxdiffusion.mesh_line(recorded_plan)}
+    assert all(len(row) <= 80 for row in text.splitlines() if row not in pasted)
+
+
+def test_the_parts_of_a_block_add_up(recorded_plan: Plan) -> None:
+    predicted = recorded_plan.data["best"]["predicted"]
+    block = predicted["block"]
+    parts = block["compute"]["total_seconds"] + block["exposed_communication_seconds"] + block["contention_seconds"]
+    assert parts == pytest.approx(predicted["block_seconds"], rel=0.05)
+    assert predicted["video_seconds"] == pytest.approx(50 * predicted["step_seconds"])
+
+
+def test_a_shape_that_fits_nowhere_says_what_is_missing() -> None:
+    request = json.dumps({"model": "wan2.1-14b", "height": 720, "width": 1280, "frames": 81, "videos": 8})
+    with pytest.raises(Infeasible, match="GiB"):
+        _core.enumerate(_core.make_workload(request), "v5e:1x1", "{}")
