@@ -790,9 +790,14 @@ class Builder {
     if (a == b) return a;
     if (a.empty() || b.empty()) return {};
     const AtomSet both = atoms_of(a) & atoms_of(b);
-    // The same axes but for some that the result uses: those are gathered, the rest stays.
-    if (both == atoms_of(a) && (atoms_of(b) & ~both & ~used) == 0 && !(both & used)) return a;
-    if (both == atoms_of(b) && (atoms_of(a) & ~both & ~used) == 0 && !(both & used)) return b;
+    // The same axes but for some that the result uses: those are gathered, the rest stays, unless the devices that share the result's
+    // piece could take all of the pieces: then XLA gathers both operands.
+    const std::int64_t devices = table_.size(table_.all() & ~used);
+    const auto keeps = [&](const DimAxes& fewer, const DimAxes& more) {
+      return both == atoms_of(fewer) && (atoms_of(more) & ~both & ~used) == 0 && !(both & used) && devices % table_.size(more) != 0;
+    };
+    if (keeps(a, b)) return a;
+    if (keeps(b, a)) return b;
     // Other axes of the same size: the smaller operand is permuted.
     if (both == 0 && table_.size(a) == table_.size(b) && !((atoms_of(a) | atoms_of(b)) & used)) {
       return local_elements(values_[lhs].dims, values_[lhs].layout) < local_elements(values_[rhs].dims, values_[rhs].layout) ? b : a;
@@ -807,27 +812,43 @@ class Builder {
     return (dropped & used) != 0;
   }
 
-  /// XLA partitions inside the groups that the result's axes make. Where an operand's pieces are as many as the devices of such a group, it
-  /// first permutes them onto the axes that nothing else uses. Returns the dimension they then divide, if it is one.
-  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle, bool partial_sums,
-                                          const std::string& what) {
+  /// XLA partitions inside the groups that the result's axes make. Where the devices of such a group are a multiple of an operand's pieces, it
+  /// first permutes the pieces onto the axes that nothing else uses. For partial sums the pieces are cut as far as there are devices; that
+  /// needs all of the operand's axes to clash, and a piece count's share of |W| above |Y|. Returns the contracted dimension that is
+  /// then divided by all idle axes.
+  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle, AtomSet used,
+                                          const std::vector<std::int64_t>& contract, double result_elements, const std::string& what) {
     const Layout& layout = values_[value].layout;
     std::vector<std::size_t> dropping;
-    std::int64_t pieces = 1;
+    AtomSet dropped = 0;
     for (std::size_t d = 0; d < layout.size(); ++d) {
       if (layout[d] == target[d]) continue;
       if (!target[d].empty()) return std::nullopt;
       dropping.push_back(d);
-      pieces *= table_.size(layout[d]);
+      dropped |= atoms_of(layout[d]);
     }
+    const std::int64_t pieces = table_.size(dropped);
     const std::int64_t devices = table_.size(idle);
     if (pieces == 1 || devices % pieces != 0) return std::nullopt;
-    // Fewer pieces than devices: cut further, where partial sums will follow.
-    if (pieces < devices && !(partial_sums && dropping.size() == 1)) return std::nullopt;
+    const bool contracts = dropping.size() == 1 &&
+                           std::find(contract.begin(), contract.end(), static_cast<std::int64_t>(dropping[0])) != contract.end();
+    const double share = local_elements(values_[value].dims, target) * static_cast<double>(pieces) / static_cast<double>(devices);
+    const bool partial_sums = contracts && (dropped & ~used) == 0 && share > result_elements;
+    // The axes the pieces go to: all idle ones for partial sums, otherwise as many, minor first, as there are pieces.
+    DimAxes axes;
+    std::int64_t left = partial_sums ? devices : pieces;
+    for (std::size_t a = 64; a-- > 0 && left > 1;) {
+      const Atom atom = static_cast<Atom>(a);
+      if (!(idle >> a & 1) || left % table_.size(atom) != 0) continue;
+      axes.insert(axes.begin(), atom);
+      left /= table_.size(atom);
+    }
     Layout moved = layout;
     for (const std::size_t d : dropping) moved[d].clear();
-    for (std::size_t a = 0; a < 64; ++a) {
-      if (idle >> a & 1) moved[dropping[0]].push_back(static_cast<Atom>(a));
+    if (left == 1) {
+      moved[dropping[0]] = axes;
+    } else {
+      moved = layout;  // no whole axes of that size: the gather stays on the operand's own
     }
     const NodeKind kind = values_[value].is_parameter ? NodeKind::weight_gather : NodeKind::producer_consumer;
     communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved), what + " to idle axes");
@@ -835,8 +856,8 @@ class Builder {
     copy.carried = {value};
     copy.layout = std::move(moved);
     value = add(std::move(copy));
-    idle_gathers_.insert(value);
-    return dropping.size() == 1 ? std::optional(dropping[0]) : std::nullopt;
+    if (dropping.size() == 1) idle_gathers_.insert(value);
+    return partial_sums && left == 1 ? std::optional(dropping[0]) : std::nullopt;
   }
 
   /// Gathers go in one step, but axis by axis where the operand was permuted before.
@@ -922,13 +943,15 @@ class Builder {
       ValueId& moved = from_left ? lhs : rhs;
       Layout& target = from_left ? left : right;
       const auto& contract = from_left ? lhs_contract : rhs_contract;
-      const bool larger = local_elements(values_[moved].dims, target) > result_elements;
-      const bool contracts = std::any_of(contract.begin(), contract.end(),
-                                         [&](std::int64_t d) { return values_[moved].layout[d] != target[d]; });
-      const std::optional<std::size_t> dim = move_to_idle(context, moved, target, idle, larger && contracts, label(op));
-      if (!dim || !larger) continue;
+      const ValueId other = from_left ? rhs : lhs;
+      const auto& other_contract = from_left ? rhs_contract : lhs_contract;
+      const bool alone = std::all_of(other_contract.begin(), other_contract.end(),
+                                     [&](std::int64_t d) { return values_[other].layout[d].empty(); });
+      const std::optional<std::size_t> dim =
+          move_to_idle(context, moved, target, idle, used | partial, contract, result_elements, label(op));
+      if (!alone) idle_gathers_.erase(moved);
+      if (!dim) continue;
       const auto k = std::find(contract.begin(), contract.end(), static_cast<std::int64_t>(*dim)) - contract.begin();
-      if (k == static_cast<std::ptrdiff_t>(contract.size())) continue;
       left[lhs_contract[k]] = right[rhs_contract[k]] = values_[moved].layout[*dim];
       partial |= idle;
     }
