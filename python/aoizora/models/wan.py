@@ -253,7 +253,8 @@ def _block(
     impl: AttentionImpl,
 ) -> jax.Array:
     dtype = x.dtype
-    shift1, scale1, gate1, shift2, scale2, gate2 = jnp.split(modulation + layer["scale_shift_table"], 6, axis=1)
+    table = layer["scale_shift_table"]
+    shift1, scale1, gate1, shift2, scale2, gate2 = (modulation[:, i : i + 1] + table[i] for i in range(6))
 
     def residual(x: jax.Array) -> jax.Array:
         return sharding.constrain(x.astype(dtype), "batch", "sequence", None)
