@@ -235,7 +235,7 @@ def inspect(data: dict[str, Any]) -> str:
         [
             f"{c['kind']} {c['name']}",
             f"{c['runs']}",
-            f"{c['groups']} x {c['group_size']}",
+            f"{c['groups']} x {c['group_size']}" if "groups" in c else f"{len(c['pairs'])} pairs",
             f"{c['result_bytes'] / 1e6:.2f}",
             "async" if c["async"] else "sync",
         ]
