@@ -115,8 +115,8 @@ std::vector<Tensor> wan_activations(const WanConfig& c, std::int64_t batch, std:
       {"text_key", dtype, {b, text, heads}, 1},
       {"text_value", dtype, {b, text, heads}, 1},
       {"modulation", DType::f32, {b, {6, ""}, embed}, 1},
-      {"rotary_cos", DType::f32, {s, {c.attention_head_dim / 2, ""}}, 1},
-      {"rotary_sin", DType::f32, {s, {c.attention_head_dim / 2, ""}}, 1},
+      {"rotary_cos", DType::f32, {s, {c.attention_head_dim, ""}}, 1},
+      {"rotary_sin", DType::f32, {s, {c.attention_head_dim, ""}}, 1},
   };
 }
 
