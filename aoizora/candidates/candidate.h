@@ -63,8 +63,8 @@ struct EnumerationOptions {
   /// 0: from HBM, the smallest factor with which the weights alone fit, or 1 where nothing fits so.
   std::int64_t minimum_weight_sharding = 0;
   bool ulysses = true;  ///< offer Ulysses beside gathered keys
-  /// Let in meshes with an axis of size > 1 that divides nothing. Giving such an axis work never raises M̂, so they can
-  /// only help where the compiler refused all others.
+  /// Let in meshes with an axis of size > 1 that divides nothing: another axis of the model could always be divided by
+  /// it, so they only help where the compiler refused all others.
   bool idle_axes = false;
 };
 

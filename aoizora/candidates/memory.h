@@ -1,4 +1,6 @@
 #pragma once
+#include <vector>
+
 #include "aoizora/candidates/candidate.h"
 
 namespace aoizora::candidates {
@@ -13,17 +15,25 @@ double weights_bytes(const workload::Workload& workload, const Candidate& candid
 /// Parameters of the whole model, undivided.
 double total_weights_bytes(const workload::Workload& workload);
 
-/// The activation that lives through the whole block: the largest that carries no weight axis (the residual stream). 0
-/// for none.
+/// The activation that lives through the whole block: the largest that carries no weight axis (the residual stream). A
+/// dimension that has no rule but the size of a weight axis is taken as divided like it: the compiler may keep what the
+/// weights wrote divided, and gather where it is read. 0 for none.
 double resident_bytes(const workload::Workload& workload, const Candidate& candidate);
 
-/// What one attention kernel reads and writes at once: its queries and its result, and keys and values as the attention
-/// kind brings them together, all padded to the kernel's blocks.
-double attention_bytes(const workload::Workload& workload, const Candidate& candidate,
-                       const workload::Attention& attention);
+/// What one attention kernel reads and writes at once: queries, keys, values, result, padded to the kernel's blocks.
+/// Gathered: a device's queries, all keys. Ulysses: all queries and keys of a device's share of the heads.
+std::vector<double> attention_operands(const workload::Workload& workload, const Candidate& candidate,
+                                       const workload::Attention& attention);
 
-/// The largest single activation that carries a weight axis (an MLP's hidden one), while the residual stream waits.
-double largest_transient_bytes(const workload::Workload& workload, const Candidate& candidate);
+/// What must be there while a matrix reads an activation that carries a weight axis and writes to the residual stream:
+/// both of these, and where the matrix' contraction is divided its result too, which is summed over devices before it
+/// is added.
+std::vector<double> contraction_operands(const workload::Workload& workload, const Candidate& candidate,
+                                         const workload::Tensor& activation);
+
+/// Bytes of these buffers that cannot leave HBM: what is larger than vector memory stays, of the rest one vector
+/// memory's worth may go.
+double hbm_bytes(const std::vector<double>& buffers);
 
 /// How often the least divided of the large weights is divided. Large: weights with two or more weight axes (attention
 /// and MLP matrices); where there are none, weights with one.
