@@ -146,8 +146,15 @@ std::vector<AtomSet> AxisTable::by_axis(AtomSet atoms) const {
 
 std::vector<std::string> AxisTable::names(AtomSet atoms) const {
   std::vector<std::string> names;
-  for (std::size_t a = 0; a < labels_.size(); ++a) {
-    if (atoms >> a & 1) names.push_back(labels_[a]);
+  for (const Axis& axis : axes_) {
+    const AtomSet whole = atoms_of(axis.atoms);
+    if (whole != 0 && (atoms & whole) == whole) {
+      names.emplace_back(axis.name);
+      continue;
+    }
+    for (const Atom atom : axis.atoms) {
+      if (atoms & bit(atom)) names.push_back(labels_[atom]);
+    }
   }
   return names;
 }
@@ -198,6 +205,13 @@ std::vector<ReshardStep> reshard_steps(const AxisTable& table, Layout from, cons
   }
   for (std::size_t d = 0; d < rank; ++d) {
     if (common(d) == from[d].size()) continue;
+    // The same number of pieces by axes nothing else uses: each piece moves as a whole.
+    if (table.size(from[d]) == table.size(to[d]) && !(atoms_of(to[d]) & atoms_of(from))) {
+      steps.push_back({CollectiveKind::permute, atoms_of(from[d]) | atoms_of(to[d]), {}});
+      from[d] = to[d];
+      steps.back().after = from;
+      continue;
+    }
     // Axes that stay on this dimension must be its major ones before the others can be gathered.
     DimAxes staying;
     for (const Atom atom : from[d]) {

@@ -288,7 +288,7 @@ void replace(std::string& text, const std::string& from, const std::string& to) 
 }
 
 BOOST_AUTO_TEST_CASE(Shardings_OfUnknownAxesOrRanksAreRefused) {
-  const std::string good = contraction(64, R"({"context"}, {})", "{}, {}", R"({"context"}, {})");
+  const std::string good = laws::contraction(64, R"({"context"}, {})", "{}, {}", R"({"context"}, {})");
   std::string axis = good;
   replace(axis, R"({"context"})", R"({"nowhere"})");
   BOOST_CHECK_THROW(graph_of(axis), ParseError);
