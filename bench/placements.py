@@ -2,8 +2,8 @@
 
     python bench/placements.py
 
-One compile (HLO passes) serves all of them. Prints each placement's block time and the spread, at the links' nominal rate and
-at half of it.
+One compile (HLO passes) serves all of them. Prints each placement's block time and the spread, at the links' nominal
+rate and at half of it.
 """
 
 from __future__ import annotations
