@@ -16,7 +16,9 @@ constexpr std::int64_t max_devices = 1 << 20;
 /// Ids in all groups and pairs of a program together: a pod's 9,216 chips in a thousand collectives have half as many.
 constexpr std::int64_t max_ids = 1 << 24;
 
-const Instruction& at(const Program& program, InstructionId id) { return program.instructions[static_cast<std::size_t>(id)]; }
+const Instruction& at(const Program& program, InstructionId id) {
+  return program.instructions[static_cast<std::size_t>(id)];
+}
 
 std::int64_t bytes_of(std::span<const ArrayType> types) {
   std::int64_t sum = 0;
@@ -36,7 +38,8 @@ std::optional<CollectiveKind> kind_of(std::string_view opcode) {
     if (!opcode.starts_with(dialect)) continue;
     std::string spelled(opcode.substr(dialect.size()));
     std::replace(spelled.begin(), spelled.end(), '_', '-');
-    if (spelled.starts_with("all-") || spelled.starts_with("collective-") || spelled == "reduce-scatter") return kind_of(spelled);
+    if (spelled.starts_with("all-") || spelled.starts_with("collective-") || spelled == "reduce-scatter")
+      return kind_of(spelled);
   }
   return std::nullopt;
 }
@@ -48,7 +51,8 @@ struct Split {
 };
 Split split(std::string_view opcode) {
   for (const auto& [ending, part] : {std::pair<std::string_view, Split::Part>{"-start", Split::Part::start},
-                                     {"-update", Split::Part::update}, {"-done", Split::Part::done}}) {
+                                     {"-update", Split::Part::update},
+                                     {"-done", Split::Part::done}}) {
     if (opcode.ends_with(ending)) return {part, opcode.substr(0, opcode.size() - ending.size())};
   }
   return {Split::Part::whole, opcode};
@@ -118,7 +122,8 @@ class Finder {
   }
 
   bool calls_holder(const Instruction& i) const {
-    return std::any_of(i.called.begin(), i.called.end(), [&](ComputationId id) { return holds_[static_cast<std::size_t>(id)]; });
+    return std::any_of(i.called.begin(), i.called.end(),
+                       [&](ComputationId id) { return holds_[static_cast<std::size_t>(id)]; });
   }
 
   // AsyncCollectiveStart and -Done take the collective as an operand.
@@ -167,7 +172,8 @@ class Finder {
   }
 
   static bool runs_by_itself(std::string_view opcode) {
-    return opcode == "while" || opcode == "conditional" || opcode == "call" || opcode.find('.') != std::string_view::npos;
+    return opcode == "while" || opcode == "conditional" || opcode == "call" ||
+           opcode.find('.') != std::string_view::npos;
   }
 
   void schedule(ComputationId id) {
@@ -220,7 +226,8 @@ class Finder {
         made.operand_bytes = saturating_add(made.operand_bytes, bytes_of(at(program_, o.instruction).types));
       } else {
         const auto types = at(program_, o.instruction).types;
-        if (static_cast<std::size_t>(o.result) < types.size()) made.operand_bytes = saturating_add(made.operand_bytes, types[static_cast<std::size_t>(o.result)].bytes());
+        if (static_cast<std::size_t>(o.result) < types.size())
+          made.operand_bytes = saturating_add(made.operand_bytes, types[static_cast<std::size_t>(o.result)].bytes());
       }
       // The others of a ragged exchange are its output buffer and its offsets.
       if (kind == CollectiveKind::ragged_all_to_all) break;
@@ -312,7 +319,8 @@ class Finder {
     made.done = at_id;
     if (kind == CollectiveKind::all_reduce && scatters(inner)) {
       made.kind = CollectiveKind::reduce_scatter;
-      made.result_bytes = bytes_of(at(program_, program_.computations[static_cast<std::size_t>(inner.computation)].root).types);
+      made.result_bytes =
+          bytes_of(at(program_, program_.computations[static_cast<std::size_t>(inner.computation)].root).types);
     }
   }
 
@@ -323,8 +331,11 @@ class Finder {
     for (int hops = 0; hops < 16 && id != none; ++hops) {
       if (id == inner.instruction) return sliced;
       const Instruction& i = at(program_, id);
-      if (i.opcode == "dynamic-slice") sliced = true;
-      else if (i.opcode != "bitcast" && i.opcode != "copy" && i.opcode != "reshape" && i.opcode != "convert" && i.opcode != "transpose" && i.opcode != "get-tuple-element") return false;
+      if (i.opcode == "dynamic-slice")
+        sliced = true;
+      else if (i.opcode != "bitcast" && i.opcode != "copy" && i.opcode != "reshape" && i.opcode != "convert" &&
+               i.opcode != "transpose" && i.opcode != "get-tuple-element")
+        return false;
       id = i.operands.empty() ? none : i.operands[0].instruction;
     }
     return false;
@@ -358,7 +369,8 @@ class Finder {
       }
       for (const auto& group : made.groups) ids_ += static_cast<std::int64_t>(group.size());
       ids_ += static_cast<std::int64_t>(made.pairs.size());
-      if (ids_ > max_ids) throw ParseError("the program's collectives name more than " + std::to_string(max_ids) + " ids", 1, 1);
+      if (ids_ > max_ids)
+        throw ParseError("the program's collectives name more than " + std::to_string(max_ids) + " ids", 1, 1);
     } catch (const ParseError& e) {
       Cursor c(program_.text());
       c.fail_at(i.opcode.data(), std::string(i.opcode) + " " + std::string(i.name) + ": " + e.what());
@@ -371,26 +383,31 @@ class Finder {
     std::string out(text.substr(6, text.find('>') - 6));
     if (out.find('"') != std::string::npos) throw ParseError("groups in hexadecimal do not read", 1, 1);
     for (char& c : out) c = c == '[' ? '{' : c == ']' ? '}' : c;
-    if (!out.starts_with('{')) out = text.find("tensor<0x") != std::string_view::npos || out.empty() ? "{}" : "{{" + out + "}}";
+    if (!out.starts_with('{'))
+      out = text.find("tensor<0x") != std::string_view::npos || out.empty() ? "{}" : "{{" + out + "}}";
     return out;
   }
 
   // Without use_global_device_ids a reduction names replicas; with a channel, all partitions of those take part.
   void globalize(Collective& made, const Instruction& i) const {
     const bool global = attribute(i, "use_global_device_ids") == "true";
-    const bool gathers = made.kind == CollectiveKind::all_gather || made.kind == CollectiveKind::all_reduce || made.kind == CollectiveKind::reduce_scatter;
+    const bool gathers = made.kind == CollectiveKind::all_gather || made.kind == CollectiveKind::all_reduce ||
+                         made.kind == CollectiveKind::reduce_scatter;
     Instruction header;
     header.attributes = program_.attributes;
     const std::string_view printed = attribute(header, "num_partitions");
     Cursor number(printed);
     const std::int64_t partitions = number.number().value_or(1);
     const std::int64_t replicas = partitions > 0 ? devices_ / partitions : 0;
-    if (global || !gathers || partitions <= 1 || attribute(i, "channel_id").empty() || attribute(i, "replica_groups") == "{}") return;
+    if (global || !gathers || partitions <= 1 || attribute(i, "channel_id").empty() ||
+        attribute(i, "replica_groups") == "{}")
+      return;
     for (auto& group : made.groups) {
       if (std::any_of(group.begin(), group.end(), [&](std::int32_t id) { return id >= replicas; })) return;
       std::vector<std::int32_t> all;
       for (const std::int32_t replica : group) {
-        for (std::int64_t p = 0; p < partitions; ++p) all.push_back(static_cast<std::int32_t>(replica * partitions + p));
+        for (std::int64_t p = 0; p < partitions; ++p)
+          all.push_back(static_cast<std::int32_t>(replica * partitions + p));
       }
       group = std::move(all);
     }
@@ -404,7 +421,8 @@ class Finder {
     }
     const std::size_t sharding = i.attributes.find("out_sharding");
     if (axes.empty() && !i.attributes.starts_with("<{")) axes = i.attributes.substr(0, sharding);
-    const auto mesh = std::find_if(program_.instructions.begin(), program_.instructions.end(), [](const Instruction& m) { return m.opcode == "sdy.mesh"; });
+    const auto mesh = std::find_if(program_.instructions.begin(), program_.instructions.end(),
+                                   [](const Instruction& m) { return m.opcode == "sdy.mesh"; });
     if (mesh == program_.instructions.end() || axes.empty()) return {};
     const std::string_view printed = mesh->attributes;
     const std::size_t open = printed.find("<[");
@@ -435,9 +453,9 @@ class Finder {
   std::int32_t devices_;
   std::int64_t ids_ = 0;  ///< named so far
   std::vector<bool> holds_;
-  std::map<InstructionId, Role> role_;                           ///< of fused collectives that start or end here
-  std::map<std::string, int> started_;                           ///< chains that start anywhere
-  std::map<std::string, std::vector<std::size_t>> open_chain_;   ///< of the computation at hand
+  std::map<InstructionId, Role> role_;                          ///< of fused collectives that start or end here
+  std::map<std::string, int> started_;                          ///< chains that start anywhere
+  std::map<std::string, std::vector<std::size_t>> open_chain_;  ///< of the computation at hand
   std::map<InstructionId, std::vector<std::size_t>> open_start_;
   std::vector<Collective> found_;
 };
@@ -458,7 +476,10 @@ std::int64_t ids_named(const Instruction& i) {
   const std::string_view groups = attribute(i, "replica_groups");
   const bool product = groups.starts_with("[") || groups.starts_with("mesh");
   for (const std::string_view text : {pairs, groups}) {
-    Cursor c(text.substr(0, std::min(text.find("<="), text.find(']') == std::string_view::npos || !text.starts_with("mesh") ? text.size() : text.find(']'))));
+    Cursor c(
+        text.substr(0, std::min(text.find("<="), text.find(']') == std::string_view::npos || !text.starts_with("mesh")
+                                                     ? text.size()
+                                                     : text.find(']'))));
     std::int64_t all = 1;
     while (!c.done()) {
       if (!is_digit(c.peek())) {
@@ -481,7 +502,9 @@ std::int64_t ids_named(const Instruction& i) {
 
 }  // namespace
 
-std::int64_t Collective::payload_bytes() const { return kind == CollectiveKind::all_gather ? result_bytes : operand_bytes; }
+std::int64_t Collective::payload_bytes() const {
+  return kind == CollectiveKind::all_gather ? result_bytes : operand_bytes;
+}
 
 std::int32_t device_count(const Program& program) {
   const std::string_view prefix = program.dialect == Dialect::stablehlo ? "mhlo." : "";
@@ -495,7 +518,9 @@ std::int32_t device_count(const Program& program) {
     }
   }
   if (count > max_devices) {
-    throw ParseError("the program names " + std::to_string(count) + " devices, at most " + std::to_string(max_devices) + " are read", 1, 1);
+    throw ParseError(
+        "the program names " + std::to_string(count) + " devices, at most " + std::to_string(max_devices) + " are read",
+        1, 1);
   }
   return static_cast<std::int32_t>(count);
 }

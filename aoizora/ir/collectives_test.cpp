@@ -18,7 +18,9 @@ namespace {
 namespace data = boost::unit_test::data;
 using topology::CollectiveKind;
 
-const Instruction& at(const Program& program, InstructionId id) { return program.instructions[static_cast<std::size_t>(id)]; }
+const Instruction& at(const Program& program, InstructionId id) {
+  return program.instructions[static_cast<std::size_t>(id)];
+}
 
 /// The loop over layers: the one with the largest body in the entry.
 ComputationId block_of(const Program& program) {
@@ -26,7 +28,9 @@ ComputationId block_of(const Program& program) {
   for (const Instruction& i : program.of(program.entry)) {
     if (i.opcode != "while") continue;
     const ComputationId body = called(program, i, "body");
-    if (block == none || program.computations[static_cast<std::size_t>(body)].count > program.computations[static_cast<std::size_t>(block)].count) block = body;
+    if (block == none || program.computations[static_cast<std::size_t>(body)].count >
+                             program.computations[static_cast<std::size_t>(block)].count)
+      block = body;
   }
   return block;
 }
@@ -58,17 +62,25 @@ struct Row {
 const Row rows[] = {
     {"flash_d2c4.hlo.txt", {{CollectiveKind::all_gather, {10, 789}}, {CollectiveKind::all_reduce, {1, 10.5}}}},
     {"flash_d2c2t2.hlo.txt", {{CollectiveKind::all_gather, {10, 395}}, {CollectiveKind::all_reduce, {6, 149}}}},
-    {"flash_d2c2t2.hlo-passes-only.txt", {{CollectiveKind::all_gather, {10, 395}}, {CollectiveKind::all_reduce, {6, 149}}}},
+    {"flash_d2c2t2.hlo-passes-only.txt",
+     {{CollectiveKind::all_gather, {10, 395}}, {CollectiveKind::all_reduce, {6, 149}}}},
     {"flash_c8.hlo.txt",
-     {{CollectiveKind::all_gather, {2, 383}}, {CollectiveKind::all_reduce, {1, 21}}, {CollectiveKind::permute, {72, 672}}}},
+     {{CollectiveKind::all_gather, {2, 383}},
+      {CollectiveKind::all_reduce, {1, 21}},
+      {CollectiveKind::permute, {72, 672}}}},
     {"flash_c8_nowin.hlo.txt", {{CollectiveKind::all_gather, {10, 981}}, {CollectiveKind::all_reduce, {1, 21}}}},
     {"flash_f2c4.hlo.txt", {{CollectiveKind::all_gather, {10, 981}}, {CollectiveKind::all_reduce, {1, 21}}}},
     {"ulysses_c8.hlo.txt",
-     {{CollectiveKind::all_to_all, {4, 95.8}}, {CollectiveKind::all_reduce, {1, 21}}, {CollectiveKind::permute, {72, 672}}}},
+     {{CollectiveKind::all_to_all, {4, 95.8}},
+      {CollectiveKind::all_reduce, {1, 21}},
+      {CollectiveKind::permute, {72, 672}}}},
     {"ring_d2c4.hlo.txt",
-     {{CollectiveKind::all_gather, {8, 598}}, {CollectiveKind::all_reduce, {1, 10.5}}, {CollectiveKind::permute, {8, 192}}}},
+     {{CollectiveKind::all_gather, {8, 598}},
+      {CollectiveKind::all_reduce, {1, 10.5}},
+      {CollectiveKind::permute, {8, 192}}}},
     {"flash_d2c8_4x4.hlo.txt", {{CollectiveKind::all_gather, {10, 789}}, {CollectiveKind::all_reduce, {1, 10.5}}}},
-    {"flash_d2c8_4x4.hlo-passes-only.txt", {{CollectiveKind::all_gather, {10, 789}}, {CollectiveKind::all_reduce, {1, 10.5}}}},
+    {"flash_d2c8_4x4.hlo-passes-only.txt",
+     {{CollectiveKind::all_gather, {10, 789}}, {CollectiveKind::all_reduce, {1, 10.5}}}},
 };
 
 BOOST_AUTO_TEST_SUITE(collectives_of_programs)
@@ -91,8 +103,8 @@ BOOST_DATA_TEST_CASE(counts_and_bytes_of_a_layer, data::make(rows), row) {
   }
 }
 
-// Bytes are conserved: a gather gives each rank the parts of all, a reduction and an exchange keep their size. Groups take every
-// device once. An async collective is carried between its start and its done.
+// Bytes are conserved: a gather gives each rank the parts of all, a reduction and an exchange keep their size. Groups
+// take every device once. An async collective is carried between its start and its done.
 BOOST_DATA_TEST_CASE(laws_of_every_collective, data::make(recorded_hlo), file) {
   const Program program = read_hlo(recorded(file));
   const auto all = collectives(program);
@@ -136,10 +148,12 @@ BOOST_DATA_TEST_CASE(laws_of_every_collective, data::make(recorded_hlo), file) {
 BOOST_DATA_TEST_CASE(async_copies_are_one, data::make(recorded_hlo), file) {
   const std::string text = recorded(file);
   std::size_t starts = 0;
-  for (std::size_t p = 0; (p = text.find("custom_call_target=\"AsyncCollectiveStart\"", p)) != std::string::npos; ++p) ++starts;
+  for (std::size_t p = 0; (p = text.find("custom_call_target=\"AsyncCollectiveStart\"", p)) != std::string::npos; ++p)
+    ++starts;
   const Program program = read_hlo(text);
   std::size_t async = 0;
-  for (const Collective& c : collectives(program)) async += c.is_async() && c.kind == CollectiveKind::all_gather ? 1 : 0;
+  for (const Collective& c : collectives(program))
+    async += c.is_async() && c.kind == CollectiveKind::all_gather ? 1 : 0;
   BOOST_TEST(async == starts);
 }
 
@@ -162,8 +176,10 @@ BOOST_AUTO_TEST_CASE(a_loop_may_carry_a_collective) {
 
 /// A module of eight partitions: `before` are computations, `lines` the entry's.
 Program module_of(const std::string& lines, const std::string& before = "") {
-  return read_hlo("HloModule m, is_scheduled=true, num_partitions=8\n\n%add {\n  %x = f32[] parameter(0)\n  %y = f32[] parameter(1)\n  ROOT %z = f32[] add(%x, %y)\n}\n\n" +
-                  before + "ENTRY %main {\n  %p = f32[8,4] parameter(0)\n" + lines + "}\n");
+  return read_hlo(
+      "HloModule m, is_scheduled=true, num_partitions=8\n\n%add {\n  %x = f32[] parameter(0)\n  %y = f32[] "
+      "parameter(1)\n  ROOT %z = f32[] add(%x, %y)\n}\n\n" +
+      before + "ENTRY %main {\n  %p = f32[8,4] parameter(0)\n" + lines + "}\n");
 }
 
 struct Form {
@@ -180,44 +196,64 @@ struct Form {
 
 const std::string groups = ", channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true";
 const Form forms[] = {
-    {"synchronous all-gather", "", "  ROOT %s = f32[32,4] all-gather(%p), dimensions={0}" + groups + "\n", CollectiveKind::all_gather, "s", 128, 512, 512},
-    {"variadic all-reduce", "", "  ROOT %s = (f32[8,4], f32[8,4]) all-reduce(%p, %p), to_apply=%add" + groups + "\n", CollectiveKind::all_reduce, "s", 256, 256, 256},
-    {"reduce-scatter", "", "  ROOT %s = f32[2,4] reduce-scatter(%p), dimensions={0}, to_apply=%add" + groups + "\n", CollectiveKind::reduce_scatter, "s", 128, 32, 128},
-    {"all-to-all", "", "  ROOT %s = f32[8,4] all-to-all(%p), dimensions={0}" + groups + "\n", CollectiveKind::all_to_all, "s", 128, 128, 128},
-    {"collective-broadcast", "", "  ROOT %s = f32[8,4] collective-broadcast(%p), channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}\n", CollectiveKind::broadcast, "s", 128, 128, 128},
+    {"synchronous all-gather", "", "  ROOT %s = f32[32,4] all-gather(%p), dimensions={0}" + groups + "\n",
+     CollectiveKind::all_gather, "s", 128, 512, 512},
+    {"variadic all-reduce", "", "  ROOT %s = (f32[8,4], f32[8,4]) all-reduce(%p, %p), to_apply=%add" + groups + "\n",
+     CollectiveKind::all_reduce, "s", 256, 256, 256},
+    {"reduce-scatter", "", "  ROOT %s = f32[2,4] reduce-scatter(%p), dimensions={0}, to_apply=%add" + groups + "\n",
+     CollectiveKind::reduce_scatter, "s", 128, 32, 128},
+    {"all-to-all", "", "  ROOT %s = f32[8,4] all-to-all(%p), dimensions={0}" + groups + "\n",
+     CollectiveKind::all_to_all, "s", 128, 128, 128},
+    {"collective-broadcast", "",
+     "  ROOT %s = f32[8,4] collective-broadcast(%p), channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}\n",
+     CollectiveKind::broadcast, "s", 128, 128, 128},
     {"ragged-all-to-all", "",
-     "  %o = s32[4] constant({0,2,4,6})\n  ROOT %s = f32[8,4] ragged-all-to-all(%p, %p, %o, %o, %o, /*index=5*/%o), channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}\n",
+     "  %o = s32[4] constant({0,2,4,6})\n  ROOT %s = f32[8,4] ragged-all-to-all(%p, %p, %o, %o, %o, /*index=5*/%o), "
+     "channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}\n",
      CollectiveKind::ragged_all_to_all, "s", 128, 128, 128},
     {"all-gather-start", "",
-     "  %s = (f32[8,4], f32[32,4]) all-gather-start(%p), dimensions={0}" + groups + "\n  %c = f32[8,4] copy(%p)\n  ROOT %d = f32[32,4] all-gather-done(%s)\n",
+     "  %s = (f32[8,4], f32[32,4]) all-gather-start(%p), dimensions={0}" + groups +
+         "\n  %c = f32[8,4] copy(%p)\n  ROOT %d = f32[32,4] all-gather-done(%s)\n",
      CollectiveKind::all_gather, "d", 128, 512, 512},
-    {"all-reduce-start", "", "  %s = f32[8,4] all-reduce-start(%p), to_apply=%add" + groups + "\n  ROOT %d = f32[8,4] all-reduce-done(%s)\n",
+    {"all-reduce-start", "",
+     "  %s = f32[8,4] all-reduce-start(%p), to_apply=%add" + groups + "\n  ROOT %d = f32[8,4] all-reduce-done(%s)\n",
      CollectiveKind::all_reduce, "d", 128, 128, 128},
     {"collective-permute-start", "",
-     "  %s = (f32[8,4], f32[8,4], u32[], u32[]) collective-permute-start(%p), channel_id=1, source_target_pairs={{0,1},{1,0}}\n  ROOT %d = f32[8,4] collective-permute-done(%s)\n",
+     "  %s = (f32[8,4], f32[8,4], u32[], u32[]) collective-permute-start(%p), channel_id=1, "
+     "source_target_pairs={{0,1},{1,0}}\n  ROOT %d = f32[8,4] collective-permute-done(%s)\n",
      CollectiveKind::permute, "d", 128, 128, 128},
     {"async-start around a reduce-scatter",
-     "%async_computation {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[2,4] reduce-scatter(%a), dimensions={0}, to_apply=%add" + groups + "\n}\n\n",
-     "  %s = ((f32[8,4]), f32[2,4], u32[]) async-start(%p), calls=%async_computation\n  %u = ((f32[8,4]), f32[2,4], u32[]) async-update(%s)\n  ROOT %d = f32[2,4] async-done(%u)\n",
+     "%async_computation {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[2,4] reduce-scatter(%a), dimensions={0}, "
+     "to_apply=%add" +
+         groups + "\n}\n\n",
+     "  %s = ((f32[8,4]), f32[2,4], u32[]) async-start(%p), calls=%async_computation\n  %u = ((f32[8,4]), f32[2,4], "
+     "u32[]) async-update(%s)\n  ROOT %d = f32[2,4] async-done(%u)\n",
      CollectiveKind::reduce_scatter, "d", 128, 32, 128},
     // tpu7x: two calls deep, on the sparse core.
     {"async-start around a custom call",
      "%inner {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" + groups +
-         "\n}, execution_thread=\"sparsecore\"\n\n%async_computation {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] custom-call(%a), custom_call_target=\"Collective\", called_computations={%inner}\n}, "
+         "\n}, execution_thread=\"sparsecore\"\n\n%async_computation {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = "
+         "f32[32,4] custom-call(%a), custom_call_target=\"Collective\", called_computations={%inner}\n}, "
          "execution_thread=\"sparsecore\"\n\n",
-     "  %s = ((f32[8,4]), f32[32,4], u32[]) async-start(%p), async_execution_thread=\"sparsecore\", calls=%async_computation\n  ROOT %d = f32[32,4] async-done(%s)\n",
+     "  %s = ((f32[8,4]), f32[32,4], u32[]) async-start(%p), async_execution_thread=\"sparsecore\", "
+     "calls=%async_computation\n  ROOT %d = f32[32,4] async-done(%s)\n",
      CollectiveKind::all_gather, "d", 128, 512, 512},
     {"operands handed over by the update",
-     "%async_computation {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" + groups + "\n}, execution_thread=\"sparsecore\"\n\n",
-     "  %b = ((), (), (s32[16])) async-start(), calls=%async_computation\n  %s = ((f32[8,4]), f32[32,4], (s32[16])) async-update(%b, %p)\n  ROOT %d = f32[32,4] async-done(%s)\n",
+     "%async_computation {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" +
+         groups + "\n}, execution_thread=\"sparsecore\"\n\n",
+     "  %b = ((), (), (s32[16])) async-start(), calls=%async_computation\n  %s = ((f32[8,4]), f32[32,4], (s32[16])) "
+     "async-update(%b, %p)\n  ROOT %d = f32[32,4] async-done(%s)\n",
      CollectiveKind::all_gather, "d", 128, 512, 512},
-    {"short form of an async all-to-all", "", "  %s = ((f32[8,4]), f32[8,4]) all-to-all-start(%p), dimensions={0}" + groups + "\n  ROOT %d = f32[8,4] all-to-all-done(%s)\n",
+    {"short form of an async all-to-all", "",
+     "  %s = ((f32[8,4]), f32[8,4]) all-to-all-start(%p), dimensions={0}" + groups +
+         "\n  ROOT %d = f32[8,4] all-to-all-done(%s)\n",
      CollectiveKind::all_to_all, "d", 128, 128, 128},
-    {"fused all-gather", "%f {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" + groups + "\n}\n\n",
+    {"fused all-gather",
+     "%f {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" + groups + "\n}\n\n",
      "  ROOT %s = f32[32,4] fusion(%p), kind=kCustom, calls=%f\n", CollectiveKind::all_gather, "s", 128, 512, 512},
     {"all-reduce fused with the slice of it",
-     "%f {\n  %a = f32[8,4] parameter(0)\n  %i = s32[] constant(0)\n  %r = f32[8,4] all-reduce(%a), to_apply=%add" + groups +
-         "\n  ROOT %t = f32[2,4] dynamic-slice(%r, %i, %i), dynamic_slice_sizes={2,4}\n}\n\n",
+     "%f {\n  %a = f32[8,4] parameter(0)\n  %i = s32[] constant(0)\n  %r = f32[8,4] all-reduce(%a), to_apply=%add" +
+         groups + "\n  ROOT %t = f32[2,4] dynamic-slice(%r, %i, %i), dynamic_slice_sizes={2,4}\n}\n\n",
      "  ROOT %s = f32[2,4] fusion(%p), kind=kCustom, calls=%f\n", CollectiveKind::reduce_scatter, "s", 128, 32, 128},
 };
 
@@ -240,35 +276,50 @@ BOOST_DATA_TEST_CASE(every_form_is_one_collective, data::make(forms), form) {
 
 // What nothing scheduled calls does not run.
 BOOST_AUTO_TEST_CASE(helpers_that_never_run_have_no_collectives) {
-  const Program program = module_of("  ROOT %r = f32[8,4] copy(%p)\n",
-                                    "%unused {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" + groups + "\n}\n\n");
+  const Program program =
+      module_of("  ROOT %r = f32[8,4] copy(%p)\n",
+                "%unused {\n  %a = f32[8,4] parameter(0)\n  ROOT %r = f32[32,4] all-gather(%a), dimensions={0}" +
+                    groups + "\n}\n\n");
   BOOST_TEST(collectives(program).empty());
 }
 
 // Everything inside a shard_map carries channel_id=1: two collectives of one channel stay two.
 BOOST_AUTO_TEST_CASE(channel_alone_does_not_identify) {
-  const Program program = module_of("  %a = f32[8,4] all-reduce(%p), to_apply=%add" + groups + "\n  ROOT %b = f32[8,4] all-reduce(%a), to_apply=%add" + groups + "\n");
+  const Program program = module_of("  %a = f32[8,4] all-reduce(%p), to_apply=%add" + groups +
+                                    "\n  ROOT %b = f32[8,4] all-reduce(%a), to_apply=%add" + groups + "\n");
   BOOST_TEST(collectives(program).size() == 2U);
 }
 
 // Without use_global_device_ids a reduction names replicas, all partitions of which take part.
 BOOST_AUTO_TEST_CASE(replica_ids_stand_for_all_partitions) {
-  const Program program = module_of("  ROOT %a = f32[8,4] all-reduce(%p), to_apply=%add, channel_id=1, replica_groups={{0}}\n");
+  const Program program =
+      module_of("  ROOT %a = f32[8,4] all-reduce(%p), to_apply=%add, channel_id=1, replica_groups={{0}}\n");
   BOOST_TEST((collectives(program).at(0).groups == ReplicaGroups{{0, 1, 2, 3, 4, 5, 6, 7}}));
 }
 
 BOOST_AUTO_TEST_CASE(bad_groups_are_refused_where_they_stand) {
-  const Program program = module_of("  ROOT %a = f32[8,4] all-reduce(%p), to_apply=%add, channel_id=1, replica_groups={{0,9}}, use_global_device_ids=true\n");
-  BOOST_CHECK_EXCEPTION(collectives(program), ParseError, [](const ParseError& e) { return e.line == 11 && std::string(e.what()).find("device 9") != std::string::npos; });
+  const Program program = module_of(
+      "  ROOT %a = f32[8,4] all-reduce(%p), to_apply=%add, channel_id=1, replica_groups={{0,9}}, "
+      "use_global_device_ids=true\n");
+  BOOST_CHECK_EXCEPTION(collectives(program), ParseError, [](const ParseError& e) {
+    return e.line == 11 && std::string(e.what()).find("device 9") != std::string::npos;
+  });
 }
 
 BOOST_AUTO_TEST_CASE(devices_from_the_header_or_the_largest_id) {
-  BOOST_TEST(device_count(read_hlo("HloModule m, num_partitions=4, replica_count=2\nENTRY %e {\n  ROOT %c = f32[] constant(1)\n}\n")) == 8);
+  BOOST_TEST(device_count(read_hlo(
+                 "HloModule m, num_partitions=4, replica_count=2\nENTRY %e {\n  ROOT %c = f32[] constant(1)\n}\n")) ==
+             8);
   BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  ROOT %c = f32[] constant(1)\n}\n")) == 1);
-  BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  %c = f32[] constant(1)\n  ROOT %d = f32[] collective-permute(%c), source_target_pairs={{0,5}}\n}\n")) == 6);
-  BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  %c = f32[] constant(1)\n  ROOT %d = f32[] all-to-all(%c), replica_groups=[4,4]<=[16]\n}\n")) == 16);
-  BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  %c = f32[] constant(1)\n  ROOT %d = f32[] all-to-all(%c), replica_groups=mesh['a9'=4,'b'=8] {'b'}\n}\n")) == 32);
-  BOOST_CHECK_THROW(device_count(read_hlo("HloModule m, num_partitions=999999999999\nENTRY %e {\n  ROOT %c = f32[] constant(1)\n}\n")), ParseError);
+  BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  %c = f32[] constant(1)\n  ROOT %d = f32[] "
+                                   "collective-permute(%c), source_target_pairs={{0,5}}\n}\n")) == 6);
+  BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  %c = f32[] constant(1)\n  ROOT %d = f32[] "
+                                   "all-to-all(%c), replica_groups=[4,4]<=[16]\n}\n")) == 16);
+  BOOST_TEST(device_count(read_hlo("HloModule m\nENTRY %e {\n  %c = f32[] constant(1)\n  ROOT %d = f32[] "
+                                   "all-to-all(%c), replica_groups=mesh['a9'=4,'b'=8] {'b'}\n}\n")) == 32);
+  BOOST_CHECK_THROW(device_count(read_hlo(
+                        "HloModule m, num_partitions=999999999999\nENTRY %e {\n  ROOT %c = f32[] constant(1)\n}\n")),
+                    ParseError);
 }
 
 // Ids of all groups together are bounded: a short text cannot ask for gigabytes.

@@ -10,8 +10,12 @@ namespace {
 
 namespace json = boost::json;
 
-const Instruction& at(const Program& program, InstructionId id) { return program.instructions[static_cast<std::size_t>(id)]; }
-const Computation& of(const Program& program, ComputationId id) { return program.computations[static_cast<std::size_t>(id)]; }
+const Instruction& at(const Program& program, InstructionId id) {
+  return program.instructions[static_cast<std::size_t>(id)];
+}
+const Computation& of(const Program& program, ComputationId id) {
+  return program.computations[static_cast<std::size_t>(id)];
+}
 
 /// Regions of StableHLO have no name of their own: the operation they belong to, "12 region 1".
 std::string name_of(const Program& program, ComputationId id) {
@@ -27,7 +31,11 @@ std::string as_utf8(std::string text) {
   const auto byte = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U; };
   for (std::size_t k = 0; k < text.size();) {
     const unsigned lead = byte(k);
-    const std::size_t more = lead < 0x80 ? 0 : lead >= 0xC2 && lead < 0xE0 ? 1 : lead >= 0xE0 && lead < 0xF0 ? 2 : lead >= 0xF0 && lead < 0xF5 ? 3 : 4;
+    const std::size_t more = lead < 0x80                   ? 0
+                             : lead >= 0xC2 && lead < 0xE0 ? 1
+                             : lead >= 0xE0 && lead < 0xF0 ? 2
+                             : lead >= 0xF0 && lead < 0xF5 ? 3
+                                                           : 4;
     bool good = more < 4;
     for (std::size_t n = 1; good && n <= more; ++n) good = (byte(k + n) & 0xC0U) == 0x80;
     // Overlong forms, surrogates and what lies above U+10FFFF.
@@ -40,7 +48,8 @@ std::string as_utf8(std::string text) {
 }
 
 bool starts_natively(std::string_view base) {
-  return base == "all-gather" || base == "all-reduce" || base == "collective-permute" || base == "copy" || base == "async";
+  return base == "all-gather" || base == "all-reduce" || base == "collective-permute" || base == "copy" ||
+         base == "async";
 }
 
 json::array group_list(const ReplicaGroups& groups) {
@@ -113,8 +122,9 @@ std::map<std::string, std::int64_t, std::less<>> opcode_counts(const Program& pr
     const std::size_t dash = i.opcode.rfind('-');
     const std::string_view ending = dash == std::string_view::npos ? std::string_view() : i.opcode.substr(dash + 1);
     const std::string_view base = i.opcode.substr(0, dash);
-    const bool async = program.dialect == Dialect::hlo && (ending == "start" || ending == "update" || ending == "done") &&
-                       !starts_natively(base) && base != "send" && base != "recv";
+    const bool async = program.dialect == Dialect::hlo &&
+                       (ending == "start" || ending == "update" || ending == "done") && !starts_natively(base) &&
+                       base != "send" && base != "recv";
     if (!async) {
       count(i.opcode, 1);
       continue;
@@ -176,7 +186,8 @@ std::string inspect_json(const Program& program) {
   out["collectives"] = std::move(list);
   json::object sums;
   for (const auto& [kind, total] : totals) {
-    sums[topology::name(kind)] = {{"count", total.count}, {"payload_bytes", total.payload_bytes}, {"result_bytes", total.result_bytes}};
+    sums[topology::name(kind)] = {
+        {"count", total.count}, {"payload_bytes", total.payload_bytes}, {"result_bytes", total.result_bytes}};
   }
   out["totals"] = std::move(sums);
 

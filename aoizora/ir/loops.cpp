@@ -8,7 +8,9 @@
 namespace aoizora::ir {
 namespace {
 
-const Instruction& at(const Program& program, InstructionId id) { return program.instructions[static_cast<std::size_t>(id)]; }
+const Instruction& at(const Program& program, InstructionId id) {
+  return program.instructions[static_cast<std::size_t>(id)];
+}
 
 /// The regions of a while loop in either dialect.
 struct Loop {
@@ -62,8 +64,8 @@ class Follower {
       return through(0, static_cast<std::int32_t>(*element));
     }
     if (op == "tuple") return index >= 0 ? through(static_cast<std::size_t>(index), -1) : Value{};
-    if (op == "copy" || op == "bitcast" || op == "convert" || op == "reshape" || op == "opt-barrier" || op == "copy-done" ||
-        op == "stablehlo.convert" || op == "stablehlo.reshape") {
+    if (op == "copy" || op == "bitcast" || op == "convert" || op == "reshape" || op == "opt-barrier" ||
+        op == "copy-done" || op == "stablehlo.convert" || op == "stablehlo.reshape") {
       return through(0, index);
     }
     if (op == "copy-start") return through(0, -1);
@@ -75,7 +77,8 @@ class Follower {
       const Value b = through(1, -1);
       if (!a.known || !b.known || (b.element != none && (a.element != none || !add))) return {};
       Value out{true, a.element != none ? a.element : b.element, 0};
-      const bool overflow = add ? __builtin_add_overflow(a.offset, b.offset, &out.offset) : __builtin_sub_overflow(a.offset, b.offset, &out.offset);
+      const bool overflow = add ? __builtin_add_overflow(a.offset, b.offset, &out.offset)
+                                : __builtin_sub_overflow(a.offset, b.offset, &out.offset);
       return overflow ? Value{} : out;
     }
     if ((op == "fusion" || op == "call" || op == "func.call") && i.called.size() == 1) {
@@ -104,8 +107,8 @@ class Follower {
         if (id == none) break;
         continue;
       }
-      const bool passes = i.opcode == "copy" || i.opcode == "bitcast" || i.opcode == "convert" || i.opcode == "reshape" ||
-                          i.opcode == "stablehlo.return" || i.opcode == "func.return";
+      const bool passes = i.opcode == "copy" || i.opcode == "bitcast" || i.opcode == "convert" ||
+                          i.opcode == "reshape" || i.opcode == "stablehlo.return" || i.opcode == "func.return";
       if (!passes || i.operands.size() != 1) break;
       id = i.operands[0].instruction;
     }
@@ -119,7 +122,8 @@ class Follower {
   Value parameter(const Instruction& i, InstructionId id, std::int32_t index, const Frame* frame, int depth) {
     const bool hlo = program_.dialect == Dialect::hlo;
     Cursor printed(operand_text(i));
-    const std::int64_t number = hlo ? printed.number().value_or(0) : id - program_.computations[static_cast<std::size_t>(i.computation)].first;
+    const std::int64_t number =
+        hlo ? printed.number().value_or(0) : id - program_.computations[static_cast<std::size_t>(i.computation)].first;
     if (frame && program_.dialect == Dialect::stablehlo) {
       // Values of a region around belong to no frame.
       const Instruction& call = at(program_, frame->call);
@@ -261,7 +265,8 @@ std::optional<std::int64_t> trip_count(const Program& program, InstructionId whi
     if (!v.known || v.element == none) return v;
     const Value kept = after(v.element);
     const Value first = initial(v.element);
-    if (!kept.known || kept.element != v.element || kept.offset != 0 || !first.known || first.element != none) return {};
+    if (!kept.known || kept.element != v.element || kept.offset != 0 || !first.known || first.element != none)
+      return {};
     Value out{true, none, 0};
     return __builtin_add_overflow(first.offset, v.offset, &out.offset) ? Value{} : out;
   };
@@ -310,9 +315,9 @@ std::vector<std::int64_t> execution_counts(const Program& program) {
         const std::int64_t trips_of = trip_count(program, next).value_or(1);
         add(loop.body, saturating_multiply(runs, trips_of));
         add(loop.condition, saturating_multiply(runs, saturating_add(trips_of, 1)));
-      } else if (i.opcode == "conditional" || i.opcode == "call" || i.opcode == "func.call" || i.opcode == "stablehlo.case" ||
-                 i.opcode == "stablehlo.if" || i.opcode == "sdy.manual_computation" || i.opcode == "sdy.named_computation" ||
-                 i.opcode == "stablehlo.composite") {
+      } else if (i.opcode == "conditional" || i.opcode == "call" || i.opcode == "func.call" ||
+                 i.opcode == "stablehlo.case" || i.opcode == "stablehlo.if" || i.opcode == "sdy.manual_computation" ||
+                 i.opcode == "sdy.named_computation" || i.opcode == "stablehlo.composite") {
         for (const ComputationId callee : i.called) add(callee, runs);
       }
     }

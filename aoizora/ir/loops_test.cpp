@@ -18,7 +18,8 @@ std::map<std::int64_t, int> trips_of(const Program& program) {
   std::map<std::int64_t, int> out;
   for (std::size_t id = 0; id < program.instructions.size(); ++id) {
     const Instruction& i = program.instructions[id];
-    if (i.opcode == "while" || i.opcode == "stablehlo.while") ++out[trip_count(program, static_cast<InstructionId>(id)).value_or(-1)];
+    if (i.opcode == "while" || i.opcode == "stablehlo.while")
+      ++out[trip_count(program, static_cast<InstructionId>(id)).value_or(-1)];
   }
   return out;
 }
@@ -30,22 +31,25 @@ struct Row {
 };
 // Two layers; windowed einsums step their counter by 2 up to 4; relayout loops of 22 trips; the ring has 4.
 const Row rows[] = {
-    {"flash_d2c4.hlo.txt", {{2, 1}}},
-    {"flash_c8.hlo.txt", {{2, 11}}},
-    {"ulysses_c8.hlo.txt", {{2, 11}}},
-    {"flash_f2c4.hlo.txt", {{2, 1}, {22, 6}}},
-    {"ring_d2c4.hlo.txt", {{2, 1}, {4, 1}}},
-    {"flash_d2c4.mlir", {{2, 1}}},
+    {"flash_d2c4.hlo.txt", {{2, 1}}},        {"flash_c8.hlo.txt", {{2, 11}}},
+    {"ulysses_c8.hlo.txt", {{2, 11}}},       {"flash_f2c4.hlo.txt", {{2, 1}, {22, 6}}},
+    {"ring_d2c4.hlo.txt", {{2, 1}, {4, 1}}}, {"flash_d2c4.mlir", {{2, 1}}},
     {"ring_d2c4.mlir", {{2, 1}, {4, 1}}},
 };
 
 /// A loop over (counter, bound) from `first`; `compare` and `next` are lines of condition and body.
-std::string loop(const std::string& first, const std::string& condition, const std::string& body, const std::string& before = "",
-                 const std::string& attributes = "") {
-  return "HloModule m\n\n" + before + "%condition {\n  %p = (s32[], s32[]) parameter(0)\n  %i = s32[] get-tuple-element(%p), index=0\n  %n = s32[] get-tuple-element(%p), index=1\n" + condition +
-         "}\n\n%body {\n  %p = (s32[], s32[]) parameter(0)\n  %i = s32[] get-tuple-element(%p), index=0\n  %n = s32[] get-tuple-element(%p), index=1\n" + body +
-         "  ROOT %t = (s32[], s32[]) tuple(%j, %n)\n}\n\nENTRY %main {\n  %first = s32[] constant(" + first +
-         ")\n  %bound = s32[] constant(12)\n  %s = (s32[], s32[]) tuple(%first, %bound)\n  ROOT %w = (s32[], s32[]) while(%s), condition=%condition, body=%body" + attributes + "\n}\n";
+std::string loop(const std::string& first, const std::string& condition, const std::string& body,
+                 const std::string& before = "", const std::string& attributes = "") {
+  return "HloModule m\n\n" + before +
+         "%condition {\n  %p = (s32[], s32[]) parameter(0)\n  %i = s32[] get-tuple-element(%p), index=0\n  %n = s32[] "
+         "get-tuple-element(%p), index=1\n" +
+         condition +
+         "}\n\n%body {\n  %p = (s32[], s32[]) parameter(0)\n  %i = s32[] get-tuple-element(%p), index=0\n  %n = s32[] "
+         "get-tuple-element(%p), index=1\n" +
+         body + "  ROOT %t = (s32[], s32[]) tuple(%j, %n)\n}\n\nENTRY %main {\n  %first = s32[] constant(" + first +
+         ")\n  %bound = s32[] constant(12)\n  %s = (s32[], s32[]) tuple(%first, %bound)\n  ROOT %w = (s32[], s32[]) "
+         "while(%s), condition=%condition, body=%body" +
+         attributes + "\n}\n";
 }
 
 struct Case {
@@ -59,33 +63,55 @@ const std::string by_five = "  %five = s32[] constant(5)\n  %j = s32[] add(%five
 const std::string down = "  %one = s32[] constant(3)\n  %j = s32[] subtract(%i, %one)\n";
 const std::string below_ten = "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=LT\n";
 const std::string compare_fused =
-    "%fused {\n  %a = s32[] parameter(0)\n  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%a, %ten), direction=LT\n}\n\n";
-const std::string add_fused = "%plus {\n  %a = s32[] parameter(0)\n  %b = s32[] parameter(1)\n  ROOT %c = s32[] add(%a, %b)\n}\n\n";
+    "%fused {\n  %a = s32[] parameter(0)\n  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%a, %ten), "
+    "direction=LT\n}\n\n";
+const std::string add_fused =
+    "%plus {\n  %a = s32[] parameter(0)\n  %b = s32[] parameter(1)\n  ROOT %c = s32[] add(%a, %b)\n}\n\n";
 const Case cases[] = {
     {"by one", loop("0", below_ten, by_one), 10},
     {"from four", loop("4", below_ten, by_one), 6},
     {"by five, rounded up", loop("0", below_ten, by_five), 2},
     {"never", loop("10", below_ten, by_one), 0},
-    {"bound on the left", loop("0", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%ten, %i), direction=GT\n", by_one), 10},
-    {"at most", loop("0", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=LE\n", by_one), 11},
+    {"bound on the left",
+     loop("0", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%ten, %i), direction=GT\n", by_one), 10},
+    {"at most", loop("0", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=LE\n", by_one),
+     11},
     {"downwards", loop("9", "  %z = s32[] constant(0)\n  ROOT %c = pred[] compare(%i, %z), direction=GT\n", down), 3},
-    {"downwards, at least", loop("9", "  %z = s32[] constant(0)\n  ROOT %c = pred[] compare(%i, %z), direction=GE\n", down), 4},
-    {"until equal", loop("0", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=NE\n", by_five), 2},
-    {"while equal", loop("10", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=EQ\n", by_five), 1},
-    {"steps over what it waits for", loop("1", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=NE\n", by_five), std::nullopt},
+    {"downwards, at least",
+     loop("9", "  %z = s32[] constant(0)\n  ROOT %c = pred[] compare(%i, %z), direction=GE\n", down), 4},
+    {"until equal",
+     loop("0", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=NE\n", by_five), 2},
+    {"while equal",
+     loop("10", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=EQ\n", by_five), 1},
+    {"steps over what it waits for",
+     loop("1", "  %ten = s32[] constant(10)\n  ROOT %c = pred[] compare(%i, %ten), direction=NE\n", by_five),
+     std::nullopt},
     {"bound carried by the loop", loop("0", "  ROOT %c = pred[] compare(%i, %n), direction=LT\n", by_one), 12},
-    {"compare inside a fusion", loop("0", "  ROOT %f = pred[] fusion(%i), kind=kLoop, calls=%fused\n", by_one, compare_fused), 10},
-    {"step inside a fusion", loop("0", below_ten, "  %two = s32[] constant(2)\n  %k = s32[] copy(%two)\n  %j = s32[] fusion(%i, %k), kind=kLoop, calls=%plus\n", add_fused), 5},
-    {"printed by the compiler", loop("0", "  ROOT %c = pred[] constant(true)\n", by_one, "", ", backend_config={\"known_trip_count\":{\"n\":\"7\"}}"), 7},
+    {"compare inside a fusion",
+     loop("0", "  ROOT %f = pred[] fusion(%i), kind=kLoop, calls=%fused\n", by_one, compare_fused), 10},
+    {"step inside a fusion",
+     loop("0", below_ten,
+          "  %two = s32[] constant(2)\n  %k = s32[] copy(%two)\n  %j = s32[] fusion(%i, %k), kind=kLoop, calls=%plus\n",
+          add_fused),
+     5},
+    {"printed by the compiler",
+     loop("0", "  ROOT %c = pred[] constant(true)\n", by_one, "",
+          ", backend_config={\"known_trip_count\":{\"n\":\"7\"}}"),
+     7},
     {"downwards to above", loop("0", below_ten, down), std::nullopt},
     {"never the same", loop("0", below_ten, "  %j = s32[] multiply(%i, %i)\n"), std::nullopt},
     {"no comparison", loop("0", "  ROOT %c = pred[] constant(true)\n", by_one), std::nullopt},
-    {"almost overflows", loop("-9223372036854775807", "  %z = s64[] constant(9223372036854775807)\n  ROOT %c = pred[] compare(%i, %z), direction=LT\n", by_one), std::nullopt},
+    {"almost overflows",
+     loop("-9223372036854775807",
+          "  %z = s64[] constant(9223372036854775807)\n  ROOT %c = pred[] compare(%i, %z), direction=LT\n", by_one),
+     std::nullopt},
 };
 
 BOOST_AUTO_TEST_SUITE(loops)
 
-BOOST_DATA_TEST_CASE(trips_of_recorded_programs, data::make(rows), row) { BOOST_TEST((trips_of(read_program(recorded(row.file))) == row.trips)); }
+BOOST_DATA_TEST_CASE(trips_of_recorded_programs, data::make(rows), row) {
+  BOOST_TEST((trips_of(read_program(recorded(row.file))) == row.trips));
+}
 
 BOOST_DATA_TEST_CASE(trips_from_bound_start_and_step, data::make(cases), one) {
   const Program program = read_hlo(one.text);
@@ -111,7 +137,8 @@ BOOST_AUTO_TEST_CASE(doubling_calls_saturate_and_end) {
   std::string text = "HloModule m\n\n%f0 {\n  ROOT %c = s32[] constant(1)\n}\n\n";
   for (int k = 1; k <= 100; ++k) {
     const std::string callee = "%f" + std::to_string(k - 1);
-    text += "%f" + std::to_string(k) + " {\n  %a = s32[] call(), to_apply=" + callee + "\n  %b = s32[] call(), to_apply=" + callee + "\n  ROOT %c = s32[] add(%a, %b)\n}\n\n";
+    text += "%f" + std::to_string(k) + " {\n  %a = s32[] call(), to_apply=" + callee +
+            "\n  %b = s32[] call(), to_apply=" + callee + "\n  ROOT %c = s32[] add(%a, %b)\n}\n\n";
   }
   const Program program = read_hlo(text + "ENTRY %main {\n  ROOT %r = s32[] call(), to_apply=%f100\n}\n");
   BOOST_TEST(execution_counts(program)[0] == std::numeric_limits<std::int64_t>::max());

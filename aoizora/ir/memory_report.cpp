@@ -70,8 +70,8 @@ MemoryReport read_memory_report(const std::string& text) {
 }
 
 std::optional<OutOfMemory> read_out_of_memory(const std::string& message) {
-  // "E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (30.66G) exceeds available
-  // HBM (15.75G)." (libtpu 0.0.52)
+  // "E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (30.66G) exceeds
+  // available HBM (15.75G)." (libtpu 0.0.52)
   const std::size_t start = message.find("Ran out of memory");
   if (start == std::string::npos) return std::nullopt;
   const std::string_view rest = std::string_view(message).substr(start);

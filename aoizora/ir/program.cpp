@@ -8,7 +8,8 @@
 namespace aoizora::ir {
 namespace {
 
-/// Goes over the value that starts here: up to a comma at the top, or, in MLIR's custom forms, up to blanks before the next key.
+/// Goes over the value that starts here: up to a comma at the top, or, in MLIR's custom forms, up to blanks before the
+/// next key.
 std::string_view value_here(Cursor& c, bool mlir) {
   const char* start = c.at;
   const char* stop = nullptr;

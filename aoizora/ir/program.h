@@ -18,8 +18,8 @@ inline constexpr std::int32_t none = -1;
 struct ArrayType {
   DType dtype = DType::unknown;
   std::span<const std::int64_t> dims;
-  std::string_view layout;  ///< HLO: the text in braces, "1,0:T(8,128)(2,1)S(1)"; empty elsewhere
-  int memory_space = 0;     ///< HLO's S(n): 0 is HBM
+  std::string_view layout;        ///< HLO: the text in braces, "1,0:T(8,128)(2,1)S(1)"; empty elsewhere
+  int memory_space = 0;           ///< HLO's S(n): 0 is HBM
   std::int64_t elements() const;  ///< saturates, never overflows; a dynamic dimension counts as its bound
   std::int64_t bytes() const;     ///< of the elements, without padding of the layout; saturates
 };
@@ -32,17 +32,18 @@ struct Operand {
 
 /// One instruction of HLO or operation of StableHLO. All views live as long as the Program.
 struct Instruction {
-  std::string_view name;       ///< without '%'; StableHLO: "12" or "arg0"
-  std::string_view opcode;     ///< "all-gather"; StableHLO: "stablehlo.dot_general"; block arguments are "parameter"
+  std::string_view name;    ///< without '%'; StableHLO: "12" or "arg0"
+  std::string_view opcode;  ///< "all-gather"; StableHLO: "stablehlo.dot_general"; block arguments are "parameter"
   std::span<const ArrayType> types;  ///< leaves of the result
   std::span<const Operand> operands;
   std::span<const ComputationId> called;  ///< called computations, or regions, in order of print
-  std::string_view attributes;  ///< raw text after the operands: everything not held above
+  std::string_view attributes;            ///< raw text after the operands: everything not held above
   ComputationId computation = none;
   bool is_root = false;
 };
 
-/// A computation of HLO; a function or region block of StableHLO. Instructions [first, first + count) in order of print.
+/// A computation of HLO; a function or region block of StableHLO. Instructions [first, first + count) in order of
+/// print.
 struct Computation {
   std::string_view name;
   InstructionId first = 0;
@@ -77,14 +78,16 @@ class Program {
   std::unique_ptr<Storage> storage;
 };
 
-/// Value of an attribute of `instruction`: attribute(i, "replica_groups") gives "[4,2]<=[4,2]T(1,0)"; empty where absent.
-/// Brackets, quotes and nested keys are respected: only top-level keys are found.
+/// Value of an attribute of `instruction`: attribute(i, "replica_groups") gives "[4,2]<=[4,2]T(1,0)"; empty where
+/// absent. Brackets, quotes and nested keys are respected: only top-level keys are found.
 std::string_view attribute(const Instruction& instruction, std::string_view key);
 
-/// HLO: the text between the parentheses behind the opcode: a constant's literal, a parameter's number. Empty for StableHLO.
+/// HLO: the text between the parentheses behind the opcode: a constant's literal, a parameter's number. Empty for
+/// StableHLO.
 std::string_view operand_text(const Instruction& instruction);
 
-/// HLO: the computation an attribute names, called(p, while, "body"); `none` where absent. (Instruction::called is in order of print.)
+/// HLO: the computation an attribute names, called(p, while, "body"); `none` where absent. (Instruction::called is in
+/// order of print.)
 ComputationId called(const Program& program, const Instruction& instruction, std::string_view key);
 
 }  // namespace aoizora::ir

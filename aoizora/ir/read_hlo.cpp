@@ -26,23 +26,32 @@ constexpr std::array<Mark, 256> marks = make_marks();
 /// Keys whose values name computations.
 bool names_computations(std::string_view key) {
   switch (key.size()) {
-    case 4: return key == "body";
-    case 5: return key == "calls";
-    case 6: return key == "select";
-    case 7: return key == "scatter";
-    case 8: return key == "to_apply";
-    case 9: return key == "condition";
-    case 16: return key == "true_computation";
-    case 17: return key == "false_computation";
-    case 19: return key == "branch_computations" || key == "called_computations";
-    default: return false;
+    case 4:
+      return key == "body";
+    case 5:
+      return key == "calls";
+    case 6:
+      return key == "select";
+    case 7:
+      return key == "scatter";
+    case 8:
+      return key == "to_apply";
+    case 9:
+      return key == "condition";
+    case 16:
+      return key == "true_computation";
+    case 17:
+      return key == "false_computation";
+    case 19:
+      return key == "branch_computations" || key == "called_computations";
+    default:
+      return false;
   }
 }
 
 class HloReader {
  public:
-  explicit HloReader(Program& program)
-      : program_(program), store_(*program.storage), c_(program.storage->text) {
+  explicit HloReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {
     // A line of optimized HLO has about 200 bytes.
     store_.instructions.reserve(store_.text.size() / 200 + 16);
   }
@@ -102,7 +111,8 @@ class HloReader {
   std::string_view name(const char* of) {
     c_.take('%');
     const std::string_view found = c_.name();
-    if (found.empty()) c_.fail(std::string("expected the name of ") + of + (c_.done() ? ", the text ends here: it is cut" : ""));
+    if (found.empty())
+      c_.fail(std::string("expected the name of ") + of + (c_.done() ? ", the text ends here: it is cut" : ""));
     return found;
   }
 
@@ -199,7 +209,8 @@ class HloReader {
     while (stop > attributes && is_space(stop[-1])) --stop;
     out.attributes = {attributes, static_cast<std::size_t>(stop - attributes)};
     if (!names_.insert(out.name, id)) {
-      c_.fail_at(start, "instruction " + std::string(out.name) + " is defined twice in computation " + std::string(made.name));
+      c_.fail_at(start,
+                 "instruction " + std::string(out.name) + " is defined twice in computation " + std::string(made.name));
     }
     if (out.is_root) {
       if (made.root != none) c_.fail_at(start, "a second ROOT in computation " + std::string(made.name));
@@ -276,7 +287,8 @@ class HloReader {
           if (--depth == 0) return;
           continue;
         }
-        if (!c_.take(',')) c_.fail(c_.done() ? "type is not closed: the text is cut" : "expected ',' or ')' in a tuple type");
+        if (!c_.take(','))
+          c_.fail(c_.done() ? "type is not closed: the text is cut" : "expected ',' or ')' in a tuple type");
         skip_space_fast();
         break;
       }
@@ -309,7 +321,8 @@ class HloReader {
     dims_.clear();
     while (!c_.take(']')) {
       skip_space_fast();
-      if (c_.take("<=")) {}  // dynamic, with a bound
+      if (c_.take("<=")) {
+      }  // dynamic, with a bound
       if (c_.take('?')) {
         dims_.push_back(1);  // without one
       } else {
@@ -335,11 +348,12 @@ class HloReader {
     if (space == std::string_view::npos) return;
     Cursor digits(made.layout.substr(space + 2));
     const auto number = digits.number();
-    if (number && *number >= 0 && *number < 1'000'000 && digits.peek() == ')') made.memory_space = static_cast<int>(*number);
+    if (number && *number >= 0 && *number < 1'000'000 && digits.peek() == ')')
+      made.memory_space = static_cast<int>(*number);
   }
 
-  // Goes to the end of the line on which all brackets are closed, or to a bracket that closes what is around. Strings are passed
-  // over whole. At the top level the computations named are noted in `of`.
+  // Goes to the end of the line on which all brackets are closed, or to a bracket that closes what is around. Strings
+  // are passed over whole. At the top level the computations named are noted in `of`.
   void scan_attributes(const char* start, Instruction* of) {
     const char* p = c_.at;
     const char* const end = c_.end;
@@ -426,9 +440,9 @@ class HloReader {
   Program& program_;
   Program::Storage& store_;
   Cursor c_;
-  NameTable names_;              ///< of the computation being read
+  NameTable names_;  ///< of the computation being read
   NameTable computation_names_;
-  std::vector<Call> calls_;      ///< of computations that come later in the text
+  std::vector<Call> calls_;  ///< of computations that come later in the text
   std::vector<InstructionId> parameters_;
   std::vector<ArrayType> types_;
   std::vector<Operand> operands_;

@@ -27,7 +27,8 @@ BOOST_DATA_TEST_CASE(reads_recorded_programs_whole, data::make(recorded_hlo), fi
   BOOST_TEST(program.is_scheduled);
   BOOST_REQUIRE(program.entry != none);
 
-  // Each instruction belongs to the computation that holds it, reads what stands before it there, and exactly one is the root.
+  // Each instruction belongs to the computation that holds it, reads what stands before it there, and exactly one is
+  // the root.
   std::size_t held = 0;
   for (std::size_t id = 0; id < program.computations.size(); ++id) {
     const Computation& computation = program.computations[id];
@@ -63,9 +64,10 @@ BOOST_AUTO_TEST_CASE(views_outlive_a_move) {
 }
 
 BOOST_AUTO_TEST_CASE(types_are_flattened_with_layout_and_memory_space) {
-  const Program program = read_hlo(module_of(
-      "  %a = (bf16[2,5120]{1,0:T(8,128)(2,1)S(1)}, /*index=1*/(u32[]{:S(2)}, token[]), f32[<=5,3]{1,0}, s4[3]{0:T(8)E(4)}, ()) custom-call()\n"
-      "  ROOT %b = f8e4m3fn[0,7]{1,0:T(8,128)SC(1:2)} constant({})\n"));
+  const Program program =
+      read_hlo(module_of("  %a = (bf16[2,5120]{1,0:T(8,128)(2,1)S(1)}, /*index=1*/(u32[]{:S(2)}, token[]), "
+                         "f32[<=5,3]{1,0}, s4[3]{0:T(8)E(4)}, ()) custom-call()\n"
+                         "  ROOT %b = f8e4m3fn[0,7]{1,0:T(8,128)SC(1:2)} constant({})\n"));
   const auto types = program.instructions[0].types;
   BOOST_REQUIRE(types.size() == 5U);
   BOOST_TEST(types[0].bytes() == 2 * 5120 * 2);
@@ -81,16 +83,18 @@ BOOST_AUTO_TEST_CASE(types_are_flattened_with_layout_and_memory_space) {
 }
 
 BOOST_AUTO_TEST_CASE(sizes_saturate) {
-  const Program program = read_hlo(module_of("  ROOT %a = f32[9223372036854775807,9223372036854775807]{1,0} constant({...})\n"));
+  const Program program =
+      read_hlo(module_of("  ROOT %a = f32[9223372036854775807,9223372036854775807]{1,0} constant({...})\n"));
   BOOST_TEST(program.instructions[0].types[0].elements() == std::numeric_limits<std::int64_t>::max());
   BOOST_TEST(program.instructions[0].types[0].bytes() > 1'000'000'000'000'000'000);
 }
 
 BOOST_AUTO_TEST_CASE(operands_with_and_without_type_and_percent) {
-  const Program program = read_hlo(module_of(
-      "  a.1 = f32[] constant(1)\n"
-      "  %b = (f32[], f32[2]{0}) custom-call(f32[] a.1, /*index=1*/%a.1, f32[]{:T(128)} %a.1), custom_call_target=\"x\"\n"
-      "  ROOT %c = f32[] get-tuple-element((f32[], f32[2]{0}) %b), index=0\n"));
+  const Program program =
+      read_hlo(module_of("  a.1 = f32[] constant(1)\n"
+                         "  %b = (f32[], f32[2]{0}) custom-call(f32[] a.1, /*index=1*/%a.1, f32[]{:T(128)} %a.1), "
+                         "custom_call_target=\"x\"\n"
+                         "  ROOT %c = f32[] get-tuple-element((f32[], f32[2]{0}) %b), index=0\n"));
   BOOST_TEST(program.instructions[1].operands.size() == 3U);
   BOOST_TEST(program.instructions[2].operands[0].instruction == 1);
   BOOST_TEST(attribute(program.instructions[2], "index") == "0");
@@ -102,7 +106,8 @@ BOOST_AUTO_TEST_CASE(attributes_span_lines) {
   const Program program = read_hlo(module_of(
       "  %k = f32[] custom-call(), custom_call_target=\"tpu_custom_call\", frontend_attributes={kernel_metadata={\n"
       "\"xprof_metadata\":\"{\\\"block_q\\\": 512}\"\n"
-      "}}, metadata={op_name=\"a } b = \\\" ENTRY {\" stack_frame_id=3}, backend_config={\"x\":[{\"calls\":\"%none\"}]}\n"
+      "}}, metadata={op_name=\"a } b = \\\" ENTRY {\" stack_frame_id=3}, "
+      "backend_config={\"x\":[{\"calls\":\"%none\"}]}\n"
       "  ROOT %r = f32[] copy(%k)\n"));
   BOOST_REQUIRE(program.instructions.size() == 2U);
   const Instruction& kernel = program.instructions[0];
@@ -116,7 +121,8 @@ BOOST_AUTO_TEST_CASE(attributes_span_lines) {
 BOOST_AUTO_TEST_CASE(tables_threads_and_calls) {
   const Program program = read_hlo(
       "HloModule m, is_scheduled=true, entry_computation_layout={()->f32[]}\n\n"
-      "FileNames\n1 \"a.py\"\n2 \"}\"\n\nFunctionNames\n1 \"<module>\"\n\nFileLocations\n1 {file_name_id=1 line=2}\n\nStackFrames\n1 "
+      "FileNames\n1 \"a.py\"\n2 \"}\"\n\nFunctionNames\n1 \"<module>\"\n\nFileLocations\n1 {file_name_id=1 "
+      "line=2}\n\nStackFrames\n1 "
       "{file_location_id=1 parent_frame_id=1}\n\n\n"
       "%late {\n  ROOT %x = f32[] constant(1)\n}, execution_thread=\"sparsecore\"\n\n"
       "ENTRY %main {\n"
@@ -136,7 +142,8 @@ BOOST_AUTO_TEST_CASE(tables_threads_and_calls) {
 }
 
 BOOST_AUTO_TEST_CASE(parameters_in_order_of_their_numbers) {
-  const Program program = read_hlo(module_of("  %b = f32[] parameter(1)\n  %a = f32[] parameter(0)\n  ROOT %r = f32[] add(%a, %b)\n"));
+  const Program program =
+      read_hlo(module_of("  %b = f32[] parameter(1)\n  %a = f32[] parameter(0)\n  ROOT %r = f32[] add(%a, %b)\n"));
   BOOST_REQUIRE(program.computations[0].parameters.size() == 2U);
   BOOST_TEST(program.computations[0].parameters[0] == 1);
   BOOST_TEST(program.computations[0].parameters[1] == 0);
@@ -151,12 +158,14 @@ BOOST_AUTO_TEST_CASE(root_is_where_it_says) {
 BOOST_AUTO_TEST_CASE(every_sharding_notation_is_an_attribute) {
   const std::string v1 = "{devices=[2,1,4]<=[8] last_tile_dim_replicate metadata={op_name=\"x\"}}";
   const std::string v3 = "{mesh['a'=2,'b'=4], [{'a'}, {'b':(2)2, ?}]}";
-  const Program program = read_hlo(module_of("  %a = f32[8,8] constant({...}), sharding=" + v1 + ", frontend_attributes={_xla_x=\"1\"}\n" +
-                                             "  ROOT %b = f32[8,8] copy(%a), sharding=" + v3 + ", metadata={op_name=\"y\"}\n"));
+  const Program program =
+      read_hlo(module_of("  %a = f32[8,8] constant({...}), sharding=" + v1 + ", frontend_attributes={_xla_x=\"1\"}\n" +
+                         "  ROOT %b = f32[8,8] copy(%a), sharding=" + v3 + ", metadata={op_name=\"y\"}\n"));
   BOOST_TEST(attribute(program.instructions[0], "sharding") == v1);
   BOOST_TEST(attribute(program.instructions[1], "sharding") == v3);
   const std::string mesh = "mesh['a'=4,'b'=2], device_ids=([4,2]T(1,0)) {'a'}";
-  const Program groups = read_hlo(module_of("  ROOT %a = f32[8] collective-broadcast(), replica_groups=" + mesh + ", channel_id=3\n"));
+  const Program groups =
+      read_hlo(module_of("  ROOT %a = f32[8] collective-broadcast(), replica_groups=" + mesh + ", channel_id=3\n"));
   BOOST_TEST(attribute(groups.instructions[0], "replica_groups") == mesh);
   BOOST_TEST(attribute(groups.instructions[0], "channel_id") == "3");
 }
@@ -197,7 +206,8 @@ BOOST_DATA_TEST_CASE(bad_text_is_refused_with_its_line, data::make(bad), one) {
 BOOST_AUTO_TEST_CASE(a_module_needs_one_entry) {
   const std::string computation = " %c {\n  ROOT %a = f32[] constant(1)\n}\n";
   BOOST_CHECK_THROW(read_hlo("HloModule m\n\n" + computation), ParseError);
-  BOOST_CHECK_THROW(read_hlo("HloModule m\n\nENTRY" + computation + "ENTRY %d {\n  ROOT %a = f32[] constant(1)\n}\n"), ParseError);
+  BOOST_CHECK_THROW(read_hlo("HloModule m\n\nENTRY" + computation + "ENTRY %d {\n  ROOT %a = f32[] constant(1)\n}\n"),
+                    ParseError);
   BOOST_CHECK_THROW(read_hlo("HloModule m\n\nENTRY" + computation + computation), ParseError);  // defined twice
   BOOST_CHECK_THROW(read_hlo(""), ParseError);
   BOOST_CHECK_THROW(read_program("hello"), ParseError);
@@ -205,9 +215,11 @@ BOOST_AUTO_TEST_CASE(a_module_needs_one_entry) {
 }
 
 BOOST_AUTO_TEST_CASE(computations_that_call_in_a_circle_are_refused) {
-  BOOST_CHECK_THROW(read_hlo(module_of("  ROOT %r = f32[] call(), to_apply=%a\n",
-                                       "%a {\n  ROOT %r = f32[] call(), to_apply=%b\n}\n\n%b {\n  ROOT %r = f32[] call(), to_apply=%a\n}\n\n")),
-                    ParseError);
+  BOOST_CHECK_THROW(
+      read_hlo(module_of(
+          "  ROOT %r = f32[] call(), to_apply=%a\n",
+          "%a {\n  ROOT %r = f32[] call(), to_apply=%b\n}\n\n%b {\n  ROOT %r = f32[] call(), to_apply=%a\n}\n\n")),
+      ParseError);
 }
 
 // A text that does not close its entry is cut: nothing shorter than the whole reads.

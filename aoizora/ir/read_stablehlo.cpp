@@ -14,10 +14,10 @@ constexpr int max_nesting = 256;
 /// What of one operation is known while it is read.
 struct Operation {
   InstructionId id = none;
-  std::int32_t results = 0;                    ///< how many the left side names
+  std::int32_t results = 0;  ///< how many the left side names
   bool is_function = false;
-  bool args_for_all_regions = false;           ///< stablehlo.while's custom form: one list of names for both regions
-  const char* attributes = nullptr;            ///< first byte behind the opcode or the operands
+  bool args_for_all_regions = false;  ///< stablehlo.while's custom form: one list of names for both regions
+  const char* attributes = nullptr;   ///< first byte behind the opcode or the operands
   const char* attributes_end = nullptr;
 };
 
@@ -30,8 +30,8 @@ struct Argument {
   std::int32_t like = -1;  ///< stablehlo.while's custom form: has the type of this result
 };
 
-/// Reads the generic form by its grammar; the custom forms by what they have in common: operands are names with '%', a '{' that ends
-/// its line opens a region, the last ':' outside brackets precedes the types.
+/// Reads the generic form by its grammar; the custom forms by what they have in common: operands are names with '%', a
+/// '{' that ends its line opens a region, the last ':' outside brackets precedes the types.
 class MlirReader {
  public:
   explicit MlirReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {}
@@ -94,12 +94,14 @@ class MlirReader {
     made.caller = caller;
     store_.computations.push_back(made);
     members_.emplace_back();
-    if (store_.computations.size() >= static_cast<std::size_t>(std::numeric_limits<ComputationId>::max())) c_.fail("too many regions");
+    if (store_.computations.size() >= static_cast<std::size_t>(std::numeric_limits<ComputationId>::max()))
+      c_.fail("too many regions");
     return static_cast<ComputationId>(store_.computations.size() - 1);
   }
 
   InstructionId add(ComputationId computation) {
-    if (pending_.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max())) c_.fail("too many operations");
+    if (pending_.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max()))
+      c_.fail("too many operations");
     pending_.emplace_back();
     pending_.back().instruction.computation = computation;
     return static_cast<InstructionId>(pending_.size() - 1);
@@ -125,7 +127,8 @@ class MlirReader {
     std::int64_t result = 0;
     if (c_.take('#')) {
       const auto number = c_.number();
-      if (!number || *number < 0 || *number >= def.count) c_.fail_at(start, "value %" + std::string(name) + " has no such result");
+      if (!number || *number < 0 || *number >= def.count)
+        c_.fail_at(start, "value %" + std::string(name) + " has no such result");
       result = *number;
     }
     return {def.instruction, def.first + static_cast<std::int32_t>(result)};
@@ -215,23 +218,28 @@ class MlirReader {
       Instruction& made = at(id);
       made.name = argument.name;
       made.opcode = "parameter";
-      made.types = store_.pool.copy(std::span<const ArrayType>(arg_types_).subspan(argument.first_type, argument.types));
+      made.types =
+          store_.pool.copy(std::span<const ArrayType>(arg_types_).subspan(argument.first_type, argument.types));
       made.attributes = argument.attributes;
       members_[static_cast<std::size_t>(computation)].push_back(id);
       define(argument.name, id, 0, 1);
       ids.push_back(id);
     }
     arg_types_.clear();
-    if (!ids.empty()) store_.computations[static_cast<std::size_t>(computation)].parameters = store_.pool.copy(std::span<const InstructionId>(ids));
+    if (!ids.empty())
+      store_.computations[static_cast<std::size_t>(computation)].parameters =
+          store_.pool.copy(std::span<const InstructionId>(ids));
   }
 
   // Stands behind the brace that opens a region of `op`.
   void region(Operation& op, int depth) {
     if (depth >= max_nesting) c_.fail("regions are nested deeper than " + std::to_string(max_nesting));
-    const ComputationId made = open_computation(op.is_function ? at(op.id).name : std::string_view(), op.is_function ? none : op.id);
+    const ComputationId made =
+        open_computation(op.is_function ? at(op.id).name : std::string_view(), op.is_function ? none : op.id);
     pending_[static_cast<std::size_t>(op.id)].called.push_back(made);
     if (op.is_function) {
-      if (!functions_.insert(at(op.id).name, made)) c_.fail("function @" + std::string(at(op.id).name) + " is defined twice");
+      if (!functions_.insert(at(op.id).name, made))
+        c_.fail("function @" + std::string(at(op.id).name) + " is defined twice");
       if (first_function_ == none) first_function_ = made;
     }
     const std::size_t names = names_.size();
@@ -359,7 +367,8 @@ class MlirReader {
     if (op.is_function || opcode == "builtin.module" || opcode == "sdy.mesh") symbol_from_attributes(op);
     c_.skip_space();
     if (c_.take('(')) {
-      std::vector<std::string_view> argument_attributes = op.is_function ? list_of(attribute(at(op.id), "arg_attrs")) : std::vector<std::string_view>{};
+      std::vector<std::string_view> argument_attributes =
+          op.is_function ? list_of(attribute(at(op.id), "arg_attrs")) : std::vector<std::string_view>{};
       do {
         c_.skip_space();
         c_.expect('{', "that opens a region");
@@ -376,7 +385,9 @@ class MlirReader {
       if (properties.empty()) {
         at(op.id).attributes = dictionary;
       } else if (dictionary.data() - behind <= 1) {  // side by side
-        at(op.id).attributes = {properties.data(), properties.size() + static_cast<std::size_t>(dictionary.data() - behind) + dictionary.size()};
+        at(op.id).attributes = {
+            properties.data(),
+            properties.size() + static_cast<std::size_t>(dictionary.data() - behind) + dictionary.size()};
       } else {
         at(op.id).attributes = store_.pool.copy(std::string(properties) + " " + std::string(dictionary));
       }
@@ -385,7 +396,8 @@ class MlirReader {
     c_.expect(':', "before the operation's types");
     c_.skip_space();
     result_types();
-    if (op.results != 0 && types_.size() < static_cast<std::size_t>(op.results)) c_.fail_at(start, "fewer types than results");
+    if (op.results != 0 && types_.size() < static_cast<std::size_t>(op.results))
+      c_.fail_at(start, "fewer types than results");
   }
 
   std::string_view balanced() {
@@ -540,10 +552,12 @@ class MlirReader {
     if (opcode != "stablehlo.while" && opcode != "stablehlo.reduce" && opcode != "stablehlo.scan") return false;
     Cursor ahead = c_;
     while (is_space(ahead.peek())) ++ahead.at;
-    return ahead.starts_with("cond {") || ahead.starts_with("do {") || ahead.starts_with("reducer(") || ahead.starts_with("attributes {");
+    return ahead.starts_with("cond {") || ahead.starts_with("do {") || ahead.starts_with("reducer(") ||
+           ahead.starts_with("attributes {");
   }
 
-  // "(types) -> types", "(types) -> (types)" or "type, type"; what remains in types_ are the results', or the whole list.
+  // "(types) -> types", "(types) -> (types)" or "type, type"; what remains in types_ are the results', or the whole
+  // list.
   void result_types() {
     arrow_ = false;
     if (c_.take('(')) {
@@ -586,7 +600,8 @@ class MlirReader {
       c_.skip_space();
       if (c_.peek() == '{') c_.skip_balanced(true);  // a result's attributes
       c_.skip_space();
-      if (!c_.take(',') && c_.peek() != ')') c_.fail(c_.done() ? "types are not closed: the text is cut" : "expected ',' or ')' behind a type");
+      if (!c_.take(',') && c_.peek() != ')')
+        c_.fail(c_.done() ? "types are not closed: the text is cut" : "expected ',' or ')' behind a type");
     }
   }
 
@@ -640,7 +655,8 @@ class MlirReader {
 
   void skip_plain_type(const char* start) {
     c_.take('!');
-    if (c_.name().empty()) c_.fail_at(start, c_.done() ? "expected a type, the text ends here: it is cut" : "expected a type");
+    if (c_.name().empty())
+      c_.fail_at(start, c_.done() ? "expected a type, the text ends here: it is cut" : "expected a type");
     if (c_.peek() == '<') c_.skip_balanced(true);
   }
 

@@ -21,7 +21,8 @@ class Seen {
   }
   void check(const Cursor& c, std::int64_t id) const {
     if (id < 0 || id >= static_cast<std::int64_t>(seen_.size())) {
-      c.fail("device " + std::to_string(id) + " is named, the program has devices 0 to " + std::to_string(static_cast<std::int64_t>(seen_.size()) - 1));
+      c.fail("device " + std::to_string(id) + " is named, the program has devices 0 to " +
+             std::to_string(static_cast<std::int64_t>(seen_.size()) - 1));
     }
   }
 
@@ -67,7 +68,8 @@ std::vector<std::size_t> transposition(Cursor& c, std::size_t rank) {
   for (std::size_t i = 0; i < rank; ++i) {
     if (i > 0) c.expect(',', "in the transposition");
     const std::int64_t dim = number(c, "a dimension");
-    if (dim < 0 || dim >= static_cast<std::int64_t>(rank) || used[static_cast<std::size_t>(dim)]) c.fail("a transposition must name each dimension once");
+    if (dim < 0 || dim >= static_cast<std::int64_t>(rank) || used[static_cast<std::size_t>(dim)])
+      c.fail("a transposition must name each dimension once");
     used[static_cast<std::size_t>(dim)] = true;
     order[i] = static_cast<std::size_t>(dim);
   }
@@ -80,7 +82,8 @@ std::int64_t product(const std::vector<std::int64_t>& values) {
 }
 
 /// iota reshaped to `dims` and transposed: element i of the result, row-major.
-std::vector<std::int64_t> transposed_iota(const std::vector<std::int64_t>& dims, const std::vector<std::size_t>& order) {
+std::vector<std::int64_t> transposed_iota(const std::vector<std::int64_t>& dims,
+                                          const std::vector<std::size_t>& order) {
   std::vector<std::int64_t> stride(dims.size(), 1);
   for (std::size_t d = dims.size(); d-- > 1;) stride[d - 1] = stride[d] * dims[d];
   std::vector<std::int64_t> out{0};
@@ -171,8 +174,8 @@ std::vector<std::int64_t> mesh_devices(Cursor& c, std::int64_t size, std::int32_
   return out;
 }
 
-/// "mesh['a'=2,'b'=4] {'b':(2)2,'a'}": groups along the axes named, the first one outermost; (pre)size is a part of an axis that
-/// has `pre` outside of it.
+/// "mesh['a'=2,'b'=4] {'b':(2)2,'a'}": groups along the axes named, the first one outermost; (pre)size is a part of an
+/// axis that has `pre` outside of it.
 ReplicaGroups mesh_groups(Cursor& c, std::int32_t device_count, Seen& seen) {
   c.expect('[', "behind mesh");
   std::vector<Axis> axes;
@@ -219,13 +222,15 @@ ReplicaGroups mesh_groups(Cursor& c, std::int32_t device_count, Seen& seen) {
       before = number(c, "the size outside a sub-axis");
       c.expect(')', "in a sub-axis");
       size = number(c, "the size of a sub-axis");
-      if (before < 1 || size < 1 || saturating_multiply(before, size) > found->size || found->size % (before * size) != 0) {
+      if (before < 1 || size < 1 || saturating_multiply(before, size) > found->size ||
+          found->size % (before * size) != 0) {
         c.fail("a sub-axis must divide its axis");
       }
     }
     const Part part{stride[at] * (found->size / (before * size)), size};
     for (const Part& other : taken[at]) {
-      if (part.stride < other.stride * other.size && other.stride < part.stride * part.size) c.fail("axis " + std::string(name) + " is taken twice");
+      if (part.stride < other.stride * other.size && other.stride < part.stride * part.size)
+        c.fail("axis " + std::string(name) + " is taken twice");
     }
     taken[at].push_back(part);
     inside.push_back(part);
@@ -262,7 +267,8 @@ ReplicaGroups mesh_groups(Cursor& c, std::int32_t device_count, Seen& seen) {
   ReplicaGroups out;
   for (const std::int64_t base : spread(outside)) {
     out.emplace_back();
-    for (const std::int64_t member : members) out.back().push_back(seen.take(c, devices[static_cast<std::size_t>(base + member)]));
+    for (const std::int64_t member : members)
+      out.back().push_back(seen.take(c, devices[static_cast<std::size_t>(base + member)]));
   }
   return out;
 }
@@ -294,7 +300,8 @@ ReplicaGroups read_replica_groups(std::string_view text, std::int32_t device_cou
   return out;
 }
 
-std::vector<std::pair<std::int32_t, std::int32_t>> read_source_target_pairs(std::string_view text, std::int32_t device_count) {
+std::vector<std::pair<std::int32_t, std::int32_t>> read_source_target_pairs(std::string_view text,
+                                                                            std::int32_t device_count) {
   Cursor c(text);
   skip(c);
   Seen sources(device_count);

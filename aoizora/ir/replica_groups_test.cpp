@@ -52,7 +52,8 @@ BOOST_DATA_TEST_CASE(reads_every_notation, data::make(cases), one) {
 
 // Iota groups partition the devices, whatever the factorisation and the order.
 BOOST_DATA_TEST_CASE(iota_groups_partition_the_devices,
-                     data::make({"[8,3]<=[24]", "[3,8]<=[2,3,4]T(2,0,1)", "[6,4]<=[4,6]T(1,0)", "mesh['x'=2,'y'=12] {'y':(3)2}",
+                     data::make({"[8,3]<=[24]", "[3,8]<=[2,3,4]T(2,0,1)", "[6,4]<=[4,6]T(1,0)",
+                                 "mesh['x'=2,'y'=12] {'y':(3)2}",
                                  "mesh['x'=2,'y'=12], device_ids=([3,8]T(1,0)) {'x','y':(1)3}"}),
                      text) {
   std::set<std::int32_t> seen;
@@ -67,12 +68,31 @@ BOOST_DATA_TEST_CASE(iota_groups_partition_the_devices,
 
 // What cannot be is refused, and what is huge is refused before anything is built.
 BOOST_DATA_TEST_CASE(refuses,
-                     data::make({"{{0,8}}", "{{0,0}}", "{{0,1},{1,2}}", "{{0,1}", "{{0;1}}", "{{-1}}", "", "[2,4]", "[2,4]<=[9]",
-                                 "[1000000,1000000]<=[1000000000000]", "[9223372036854775807,9223372036854775807]<=[8]", "[0,8]<=[0]",
-                                 "[2,4]<=[2,4]T(0,0)", "[2,4]<=[2,4]T(0)", "[2,4]<=[8] x", "mesh['a'=2,'a'=4] {'a'}",
-                                 "mesh['a'=2,'b'=4] {'c'}", "mesh['a'=2,'b'=4] {'b','b'}", "mesh['a'=2,'b'=4] {'b','b':(2)2}",
-                                 "mesh['a'=2,'b'=4] {'b':(3)2}", "mesh['a'=0] {'a'}", "mesh['a'=99999999] {'a'}",
-                                 "mesh['a'=2], device_ids=(0,0) {'a'}", "mesh['a'=2], device_ids=(0,9) {'a'}", "mesh['a'=2] {'a'",
+                     data::make({"{{0,8}}",
+                                 "{{0,0}}",
+                                 "{{0,1},{1,2}}",
+                                 "{{0,1}",
+                                 "{{0;1}}",
+                                 "{{-1}}",
+                                 "",
+                                 "[2,4]",
+                                 "[2,4]<=[9]",
+                                 "[1000000,1000000]<=[1000000000000]",
+                                 "[9223372036854775807,9223372036854775807]<=[8]",
+                                 "[0,8]<=[0]",
+                                 "[2,4]<=[2,4]T(0,0)",
+                                 "[2,4]<=[2,4]T(0)",
+                                 "[2,4]<=[8] x",
+                                 "mesh['a'=2,'a'=4] {'a'}",
+                                 "mesh['a'=2,'b'=4] {'c'}",
+                                 "mesh['a'=2,'b'=4] {'b','b'}",
+                                 "mesh['a'=2,'b'=4] {'b','b':(2)2}",
+                                 "mesh['a'=2,'b'=4] {'b':(3)2}",
+                                 "mesh['a'=0] {'a'}",
+                                 "mesh['a'=99999999] {'a'}",
+                                 "mesh['a'=2], device_ids=(0,0) {'a'}",
+                                 "mesh['a'=2], device_ids=(0,9) {'a'}",
+                                 "mesh['a'=2] {'a'",
                                  "{{99999999999999999999}}"}),
                      text) {
   BOOST_CHECK_THROW(read_replica_groups(text, 8), ParseError);

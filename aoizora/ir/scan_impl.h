@@ -124,7 +124,8 @@ struct Cursor {
       if ((quote - slash) % 2 == 0) return;
     }
   }
-  /// Stands on an opening bracket: goes behind its closing one. `angles` makes '<' and '>' brackets, arrows excepted (MLIR).
+  /// Stands on an opening bracket: goes behind its closing one. `angles` makes '<' and '>' brackets, arrows excepted
+  /// (MLIR).
   void skip_balanced(bool angles) {
     const char* start = at;
     std::int64_t depth = 0;
@@ -133,10 +134,14 @@ struct Cursor {
         case '"':
           skip_string();
           continue;
-        case '(': case '[': case '{':
+        case '(':
+        case '[':
+        case '{':
           ++depth;
           break;
-        case ')': case ']': case '}':
+        case ')':
+        case ']':
+        case '}':
           --depth;
           break;
         case '<':

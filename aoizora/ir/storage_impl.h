@@ -1,8 +1,8 @@
 #pragma once
 // What a Program owns, and the pools its views point into. Included by this room's .cpp files only.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -54,13 +54,15 @@ struct Program::Storage {
   std::vector<Computation> computations;
 };
 
-/// Throws ParseError if a computation calls itself, directly or through others: everything behind the readers relies on it.
+/// Throws ParseError if a computation calls itself, directly or through others: everything behind the readers relies on
+/// it.
 void check_acyclic(const Program& program);
 
 /// Computations so that each comes before those it calls.
 std::vector<ComputationId> callers_first(const Program& program);
 
-/// Names to numbers, open addressing. `truncate` takes names back in the order last in, first out: the scopes of nested regions.
+/// Names to numbers, open addressing. `truncate` takes names back in the order last in, first out: the scopes of nested
+/// regions.
 class NameTable {
  public:
   NameTable() : slots_(64, 0) {}
