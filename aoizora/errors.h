@@ -11,13 +11,15 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The request itself is wrong: unknown name, size the model cannot take. Says what was given, what is allowed. Exit code 2.
+/// The request itself is wrong: unknown name, size the model cannot take. Says what was given, what is allowed. Exit
+/// code 2.
 class InvalidRequest : public Error {
  public:
   using Error::Error;
 };
 
-/// The request is well formed but nothing satisfies it: no legal mesh, nothing fits in HBM. Says by how much. Exit code 3.
+/// The request is well formed but nothing satisfies it: no legal mesh, nothing fits in HBM. Says by how much. Exit
+/// code 3.
 class Infeasible : public Error {
  public:
   using Error::Error;
@@ -40,7 +42,8 @@ class ParseError : public Error {
  public:
   ParseError(const std::string& what, std::int64_t at_line, std::int64_t at_column)
       : Error("line " + std::to_string(at_line) + ", column " + std::to_string(at_column) + ": " + what),
-        line(at_line), column(at_column) {}
+        line(at_line),
+        column(at_column) {}
   std::int64_t line;
   std::int64_t column;
 };

@@ -25,10 +25,10 @@ struct Job {
   std::int64_t id = 0;  ///< the planner's own, unique in one run
   candidates::Candidate candidate;
   CompilerRung rung = CompilerRung::propagate;
-  double priority = 0;         ///< lower first
-  std::int64_t layers = 3;     ///< trips of the block's loop
+  double priority = 0;                            ///< lower first
+  std::int64_t layers = 3;                        ///< trips of the block's loop
   std::optional<placement::Placement> placement;  ///< device order to compile under; row-major where absent
-  bool own_process = false;    ///< in a process that does nothing else
+  bool own_process = false;                       ///< in a process that does nothing else
 };
 
 /// One answer. Exactly one of `text` and `failure` is filled.

@@ -27,7 +27,8 @@ std::string parts(const ranking::Q2& q2) {
 /// The part in which `other` loses most against `best`.
 std::string main_difference(const ranking::Q2& best, const ranking::Q2& other) {
   const std::pair<const char*, double> differences[] = {
-      {"communication that compute does not hide", other.exposed_communication_seconds - best.exposed_communication_seconds},
+      {"communication that compute does not hide",
+       other.exposed_communication_seconds - best.exposed_communication_seconds},
       {"matrix products", other.compute.matmul_seconds - best.compute.matmul_seconds},
       {"the attention kernel", other.compute.attention_seconds - best.compute.attention_seconds},
       {"relayout copies", other.compute.relayout_seconds - best.compute.relayout_seconds},
@@ -69,7 +70,8 @@ candidates::Candidate stock_candidate(const workload::Workload& workload, std::i
   for (const auto& axis : workload.axes) {
     if (axis.kind == workload::AxisKind::whole) continue;
     const auto stock = workload.stock_rules.find(axis.name);
-    candidate.rules[axis.name] = stock == workload.stock_rules.end() ? std::vector<std::string>{} : present(stock->second);
+    candidate.rules[axis.name] =
+        stock == workload.stock_rules.end() ? std::vector<std::string>{} : present(stock->second);
   }
   return candidate;
 }
@@ -77,8 +79,9 @@ candidates::Candidate stock_candidate(const workload::Workload& workload, std::i
 std::vector<std::string> searched(const Settings& settings) {
   std::vector<std::string> lines{"attention: flash with gathered keys and values"};
   if (settings.ulysses) lines.back() += ", and Ulysses";
-  lines.push_back(settings.windowed_einsum ? "windowed einsum: the compiler's default, and off where the default uses it"
-                                           : "windowed einsum: the compiler's default");
+  lines.push_back(settings.windowed_einsum
+                      ? "windowed einsum: the compiler's default, and off where the default uses it"
+                      : "windowed einsum: the compiler's default");
   lines.push_back("kernel blocks: 512 x 512");
   lines.push_back("placements: all axis orders, less mirror images and equal contention signatures");
   return lines;
@@ -96,14 +99,15 @@ std::string why(const Plan& plan) {
       text += " " + comparison.name + ": " + comparison.reason + ".";
     } else if (comparison.ranked->passes_block_seconds > plan.best.passes_block_seconds) {
       text += " " + comparison.name + " takes " +
-              percent(comparison.ranked->passes_block_seconds / plan.best.passes_block_seconds - 1) + " more a block, " +
-              main_difference(best, comparison.ranked->q2) + ".";
+              percent(comparison.ranked->passes_block_seconds / plan.best.passes_block_seconds - 1) +
+              " more a block, " + main_difference(best, comparison.ranked->q2) + ".";
     }
   }
   const auto same_rung = std::find_if(plan.runners_up.begin(), plan.runners_up.end(),
                                       [&](const Ranked& r) { return r.rung == plan.best.rung; });
   if (same_rung != plan.runners_up.end()) {
-    text += " The runner-up (" + describe(same_rung->candidate) + ") takes " + milliseconds(same_rung->q2.block_seconds);
+    text +=
+        " The runner-up (" + describe(same_rung->candidate) + ") takes " + milliseconds(same_rung->q2.block_seconds);
     text += same_rung->q2.block_seconds > best.block_seconds ? ", " + main_difference(best, same_rung->q2) + "." : ".";
   }
   return text;

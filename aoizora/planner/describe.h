@@ -10,7 +10,8 @@ namespace aoizora::planner {
 /// A sharding in one line: "data 2 x context 8; embed on context; ulysses; windowed einsum off".
 std::string describe(const candidates::Candidate& candidate);
 
-/// The deployment people run today: `data` x `context`, the workload's stock rules, keys gathered, the compiler's defaults.
+/// The deployment people run today: `data` x `context`, the workload's stock rules, keys gathered, the compiler's
+/// defaults.
 candidates::Candidate stock_candidate(const workload::Workload& workload, std::int64_t data, std::int64_t context);
 
 /// What the search looked at, one line each.

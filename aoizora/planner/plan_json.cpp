@@ -31,9 +31,9 @@ void take(json::object& object, const char* key, T& field) {
 }
 
 json::object compute_json(const ranking::ComputeSplit& c) {
-  return {{"matmul_seconds", c.matmul_seconds},     {"attention_seconds", c.attention_seconds},
-          {"padding_seconds", c.padding_seconds},   {"relayout_seconds", c.relayout_seconds},
-          {"other_seconds", c.other_seconds},       {"total_seconds", c.total()}};
+  return {{"matmul_seconds", c.matmul_seconds},   {"attention_seconds", c.attention_seconds},
+          {"padding_seconds", c.padding_seconds}, {"relayout_seconds", c.relayout_seconds},
+          {"other_seconds", c.other_seconds},     {"total_seconds", c.total()}};
 }
 
 json::array links_json(const std::vector<topology::LinkId>& links, const topology::Slice& slice) {
@@ -102,10 +102,14 @@ json::object placement_json(const placement::Placement& p, const topology::Slice
     cores.push_back(device.core);
     ids.push_back(jax_device_id(slice, device));
   }
-  return {{"order", p.order}, {"coordinates", std::move(coordinates)}, {"cores", std::move(cores)}, {"device_ids", std::move(ids)}};
+  return {{"order", p.order},
+          {"coordinates", std::move(coordinates)},
+          {"cores", std::move(cores)},
+          {"device_ids", std::move(ids)}};
 }
 
-/// A PartitionSpec for each parameter: one list of mesh axes a dimension, the stacked layer dimension first where the block repeats.
+/// A PartitionSpec for each parameter: one list of mesh axes a dimension, the stacked layer dimension first where the
+/// block repeats.
 json::object parameters_json(const workload::Workload& workload, const candidates::Candidate& candidate) {
   json::object parameters;
   for (const auto& tensor : workload.weights) {
@@ -113,7 +117,8 @@ json::object parameters_json(const workload::Workload& workload, const candidate
     if (tensor.repeat > 1) spec.push_back(json::array{});
     for (const auto& dim : tensor.dims) {
       const auto rule = candidate.rules.find(dim.axis);
-      spec.push_back(rule == candidate.rules.end() || dim.axis.empty() ? json::value(json::array{}) : json::value_from(rule->second));
+      spec.push_back(rule == candidate.rules.end() || dim.axis.empty() ? json::value(json::array{})
+                                                                       : json::value_from(rule->second));
     }
     parameters[tensor.name] = std::move(spec);
   }
@@ -182,15 +187,18 @@ Settings read_settings(const std::string& text) {
   take(object, "ulysses", s.ulysses);
   take(object, "windowed_einsum", s.windowed_einsum);
   if (!object.empty()) {
-    throw InvalidRequest("unknown planner setting \"" + std::string(object.begin()->key()) + "\"; known are " + to_json(Settings{}));
+    throw InvalidRequest("unknown planner setting \"" + std::string(object.begin()->key()) + "\"; known are " +
+                         to_json(Settings{}));
   }
   const auto at_least = [](const char* what, std::int64_t given, std::int64_t least) {
     if (given < least) {
-      throw InvalidRequest(std::string(what) + " is " + std::to_string(given) + "; it must be at least " + std::to_string(least));
+      throw InvalidRequest(std::string(what) + " is " + std::to_string(given) + "; it must be at least " +
+                           std::to_string(least));
     }
   };
   if (!(s.survivor_fraction > 0 && s.survivor_fraction <= 1)) {
-    throw InvalidRequest("survivor_fraction is " + std::to_string(s.survivor_fraction) + "; it must be above 0 and at most 1");
+    throw InvalidRequest("survivor_fraction is " + std::to_string(s.survivor_fraction) +
+                         "; it must be above 0 and at most 1");
   }
   at_least("survivor_floor", s.survivor_floor, 1);
   at_least("finalists", s.finalists, 1);
@@ -214,7 +222,8 @@ std::string to_json(const Plan& plan) {
     rules.push_back(json::array{json::value(axis), json::value_from(mesh_axes)});
   }
   json::array counts;
-  for (const StageCount& c : plan.counts) counts.push_back({{"name", c.name}, {"count", c.count}, {"seconds", c.seconds}});
+  for (const StageCount& c : plan.counts)
+    counts.push_back({{"name", c.name}, {"count", c.count}, {"seconds", c.seconds}});
   json::array runners_up;
   for (const Ranked& r : plan.runners_up) runners_up.push_back(ranked_json(r, plan, false));
 
@@ -229,7 +238,8 @@ std::string to_json(const Plan& plan) {
       {"mesh", json::object{{"axis_names", std::move(axis_names)}, {"axis_sizes", std::move(axis_sizes)}}},
       {"axis_rules", std::move(rules)},
       {"attention", candidates::name(plan.best.candidate.attention)},
-      {"kernel_blocks", json::object{{"queries", plan.best.candidate.blocks.queries}, {"keys", plan.best.candidate.blocks.keys}}},
+      {"kernel_blocks",
+       json::object{{"queries", plan.best.candidate.blocks.queries}, {"keys", plan.best.candidate.blocks.keys}}},
       {"compiler_options", json::value_from(plan.best.candidate.compiler_options)},
       {"parameters", parameters_json(plan.workload, plan.best.candidate)},
       {"best", ranked_json(plan.best, plan, true)},

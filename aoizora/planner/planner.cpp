@@ -20,8 +20,10 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// XLA:TPU keeps an einsum whole when its operand is smaller than this threshold, so a huge one turns windowed einsum off.
-const std::pair<const std::string, std::string> windowed_einsum_off{"xla_jf_spmd_threshold_for_windowed_einsum_mib", "1000000"};
+/// XLA:TPU keeps an einsum whole when its operand is smaller than this threshold, so a huge one turns windowed einsum
+/// off.
+const std::pair<const std::string, std::string> windowed_einsum_off{"xla_jf_spmd_threshold_for_windowed_einsum_mib",
+                                                                    "1000000"};
 
 /// A sharding that the HLO passes compiled, with the price of every placement.
 struct Compiled {
@@ -39,8 +41,10 @@ std::size_t least(const std::vector<double>& values) {
   return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin());
 }
 
-/// Mesh axes along which some collective runs, and those along which permutes do: what a contention signature must look at.
-placement::PlacementOptions axes_in_use(const std::vector<candidates::MeshAxis>& mesh, const ranking::CompiledProgram& program) {
+/// Mesh axes along which some collective runs, and those along which permutes do: what a contention signature must look
+/// at.
+placement::PlacementOptions axes_in_use(const std::vector<candidates::MeshAxis>& mesh,
+                                        const ranking::CompiledProgram& program) {
   std::set<std::string> active;
   std::set<std::string> ordered;
   const auto note = [&](std::int32_t a, std::int32_t b, std::set<std::string>& into) {
@@ -71,7 +75,8 @@ bool is_windowed(const ranking::CompiledProgram& program) {
   for (std::size_t i = 0; i < program.sequences.size(); ++i) {
     if (static_cast<std::int32_t>(i) == program.entry || static_cast<std::int32_t>(i) == program.block) continue;
     for (const ranking::Step& step : program.sequences[i].steps) {
-      if (step.collective >= 0 && program.collectives[static_cast<std::size_t>(step.collective)].kind == topology::CollectiveKind::permute) {
+      if (step.collective >= 0 &&
+          program.collectives[static_cast<std::size_t>(step.collective)].kind == topology::CollectiveKind::permute) {
         return true;
       }
     }
@@ -154,7 +159,8 @@ class Search {
       if (!usable(scored[i].candidate, answer)) return;
       scored[i].alive = readable(scored[i].candidate, [&] {
         const ir::Program program = ir::read_stablehlo(std::move(answer.text));
-        const auto graph = prediction::build_prediction_graph(program, workload(), scored[i].candidate, slice_.hardware);
+        const auto graph =
+            prediction::build_prediction_graph(program, workload(), scored[i].candidate, slice_.hardware);
         scored[i].q1 = prediction::score(graph, slice_.hardware, workload().layers);
       });
       if (!scored[i].alive) return;
@@ -175,17 +181,20 @@ class Search {
     return scored;
   }
 
-  /// HLO passes for the survivors, all placements priced (paper 4.4). Survivors that do not fit are replaced by the next in line.
+  /// HLO passes for the survivors, all placements priced (paper 4.4). Survivors that do not fit are replaced by the
+  /// next in line.
   void stage_2(const std::vector<Scored>& order) {
     const auto start = Clock::now();
     // The paper's K counts logical shardings; a sharding with another attention kind is not another one.
-    const auto share = static_cast<std::int64_t>(std::ceil(settings_.survivor_fraction * static_cast<double>(shardings_)));
+    const auto share =
+        static_cast<std::int64_t>(std::ceil(settings_.survivor_fraction * static_cast<double>(shardings_)));
     const auto wanted = std::min(static_cast<std::size_t>(std::max(share, settings_.survivor_floor)), order.size());
     std::size_t taken = 0;
     std::int64_t survivors = 0;
     while (taken < order.size() && (taken == 0 || compiled_.empty())) {
       const std::size_t end = std::min(order.size(), taken + wanted);
-      std::vector<Scored> batch(order.begin() + static_cast<std::ptrdiff_t>(taken), order.begin() + static_cast<std::ptrdiff_t>(end));
+      std::vector<Scored> batch(order.begin() + static_cast<std::ptrdiff_t>(taken),
+                                order.begin() + static_cast<std::ptrdiff_t>(end));
       survivors += static_cast<std::int64_t>(batch.size());
       compile_passes(batch);
       taken = end;
@@ -223,7 +232,8 @@ class Search {
   }
 
   /// `windowed_off` receives the candidates whose program is windowed: only those change with windowed einsum off.
-  void compile_passes_once(const std::string& stage, const std::vector<Scored>& batch, std::vector<Scored>* windowed_off) {
+  void compile_passes_once(const std::string& stage, const std::vector<Scored>& batch,
+                           std::vector<Scored>* windowed_off) {
     std::vector<Job> jobs;
     for (const Scored& scored : batch) {
       Job job;
@@ -269,7 +279,8 @@ class Search {
 
   /// Q2 of every distinct placement.
   void price(Compiled& compiled) const {
-    auto distinct = placement::distinct_axis_orders(compiled.candidate.mesh, slice_, axes_in_use(compiled.candidate.mesh, compiled.program));
+    auto distinct = placement::distinct_axis_orders(compiled.candidate.mesh, slice_,
+                                                    axes_in_use(compiled.candidate.mesh, compiled.program));
     compiled.placements = std::move(distinct.placements);
     compiled.block_seconds.clear();
     for (const auto& p : compiled.placements) {
@@ -278,7 +289,8 @@ class Search {
     compiled.best = least(compiled.block_seconds);
   }
 
-  /// What people deploy today (all chips on context; data 2 and context the rest) in jax mesh_utils' order, compiled under that order.
+  /// What people deploy today (all chips on context; data 2 and context the rest) in jax mesh_utils' order, compiled
+  /// under that order.
   void compile_stock() {
     const auto devices = static_cast<std::int64_t>(slice_.devices.size());
     std::vector<std::int64_t> data_sizes{1};
@@ -308,7 +320,8 @@ class Search {
     }
     ask("stage 2: deployments of today", jobs, [&](std::size_t i, Answer& answer) {
       Comparison& comparison = plan_.comparisons[sources[i]];
-      if (!readable(comparison.ranked->candidate, [&] { price_stock(comparison, answer); })) comparison.reason = "its program does not read";
+      if (!readable(comparison.ranked->candidate, [&] { price_stock(comparison, answer); }))
+        comparison.reason = "its program does not read";
     });
     for (Comparison& comparison : plan_.comparisons) {
       if (!comparison.reason.empty()) comparison.ranked.reset();
@@ -327,8 +340,8 @@ class Search {
       return;
     }
     const auto report = ir::read_memory_report(answer.memory_report);
-    const auto program =
-        ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), ranked.candidate, slice_.hardware, ranking::Rung::passes);
+    const auto program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), ranked.candidate,
+                                          slice_.hardware, ranking::Rung::passes);
     ranked.hbm_bytes = ranking::hbm_bytes_at_depth(program, report.total_bytes, workload().layers);
     if (ranked.hbm_bytes > budget_bytes_) {
       comparison.reason = does_not_fit(ranked.hbm_bytes, budget_bytes_);
@@ -339,8 +352,8 @@ class Search {
     ranked.passes_step_seconds = ranked.q2.step_seconds;
   }
 
-  /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles, the compiler's own
-  /// word on HBM, and proof that the placement compiles.
+  /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles,
+  /// the compiler's own word on HBM, and proof that the placement compiles.
   void compile_finalists() {
     const auto start = Clock::now();
     std::size_t next = 0;
@@ -349,7 +362,8 @@ class Search {
       std::vector<std::size_t> sources;
       const auto missing = settings_.finalists - static_cast<std::int64_t>(finalists_.size());
       for (std::int64_t k = 0; k < missing && next < compiled_.size(); ++k, ++next) {
-        jobs.push_back(code_job(compiled_[next].candidate, compiled_[next].placements[compiled_[next].best], jobs.size()));
+        jobs.push_back(
+            code_job(compiled_[next].candidate, compiled_[next].placements[compiled_[next].best], jobs.size()));
         sources.push_back(next);
       }
       ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
@@ -372,13 +386,16 @@ class Search {
   }
 
   struct Finalist {
-    Compiled compiled;                     ///< priced at the code rung
+    Compiled compiled;              ///< priced at the code rung
     placement::Placement verified;  ///< the placement it was compiled under last
-    std::optional<ranking::CompiledProgram> own;  ///< the program compiled under `verified`, where that is not compiled.program
+    std::optional<ranking::CompiledProgram>
+        own;  ///< the program compiled under `verified`, where that is not compiled.program
     double passes_block_seconds = 0;
     double passes_step_seconds = 0;
 
-    const ranking::CompiledProgram& program(const placement::Placement& p) const { return own && p == verified ? *own : compiled.program; }
+    const ranking::CompiledProgram& program(const placement::Placement& p) const {
+      return own && p == verified ? *own : compiled.program;
+    }
   };
 
   Finalist finalist(const Compiled& source, Answer& answer) const {
@@ -389,10 +406,11 @@ class Search {
     result.passes_step_seconds = by_passes.step_seconds;
     result.compiled = Compiled{source.candidate, source.signature, source.q1, {}, 0, source.placements, {}, 0};
     result.compiled.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
-    result.compiled.program =
-        ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), source.candidate, slice_.hardware, ranking::Rung::code);
+    result.compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), source.candidate,
+                                               slice_.hardware, ranking::Rung::code);
     for (const auto& p : source.placements) {
-      result.compiled.block_seconds.push_back(ranking::score(result.compiled.program, p, slice_, workload().layers).block_seconds);
+      result.compiled.block_seconds.push_back(
+          ranking::score(result.compiled.program, p, slice_, workload().layers).block_seconds);
     }
     result.compiled.best = least(result.compiled.block_seconds);
     return result;
@@ -409,8 +427,9 @@ class Search {
     return job;
   }
 
-  /// The best pair that the compiler finishes under its own placement, priced by the text of that very compile: XLA may decide windowed
-  /// einsum by the device order, so a pair whose own text costs more than it promised gives way to the next.
+  /// The best pair that the compiler finishes under its own placement, priced by the text of that very compile: XLA may
+  /// decide windowed einsum by the device order, so a pair whose own text costs more than it promised gives way to the
+  /// next.
   void choose() {
     const auto start = Clock::now();
     std::vector<std::size_t> order;
@@ -424,7 +443,9 @@ class Search {
         verify(f);
       }
     }
-    if (order.empty()) throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " + first_failure_);
+    if (order.empty())
+      throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " +
+                           first_failure_);
     count("verified under their own placement", static_cast<std::int64_t>(order.size()), seconds_since(start));
     report(order.front());
   }
@@ -433,7 +454,8 @@ class Search {
   std::optional<std::size_t> cheapest(const std::vector<std::size_t>& taken) const {
     std::optional<std::size_t> best;
     for (std::size_t f = 0; f < finalists_.size(); ++f) {
-      if (std::find(taken.begin(), taken.end(), f) != taken.end() || !std::isfinite(best_seconds(finalists_[f]))) continue;
+      if (std::find(taken.begin(), taken.end(), f) != taken.end() || !std::isfinite(best_seconds(finalists_[f])))
+        continue;
       if (!best || std::pair(best_seconds(finalists_[f]), finalists_[f].compiled.signature) <
                        std::pair(best_seconds(finalists_[*best]), finalists_[*best].compiled.signature)) {
         best = f;
@@ -444,8 +466,8 @@ class Search {
 
   static double best_seconds(const Finalist& f) { return f.compiled.block_seconds[f.compiled.best]; }
 
-  /// Compiles a finalist's best pair to the end. Where the compiler refuses it the placement is out; where its text is windowed and the
-  /// ranked one was not, the sharding is compiled with windowed einsum off, which is what was ranked.
+  /// Compiles a finalist's best pair to the end. Where the compiler refuses it the placement is out; where its text is
+  /// windowed and the ranked one was not, the sharding is compiled with windowed einsum off, which is what was ranked.
   void verify(Finalist& f) {
     Compiled& c = f.compiled;
     const std::size_t at = c.best;
@@ -457,8 +479,10 @@ class Search {
         c.best = least(c.block_seconds);
         return;
       }
-      auto program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware, ranking::Rung::code);
-      if (is_windowed(program) && !is_windowed(c.program) && !c.candidate.compiler_options.contains(windowed_einsum_off.first)) {
+      auto program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware,
+                                      ranking::Rung::code);
+      if (is_windowed(program) && !is_windowed(c.program) &&
+          !c.candidate.compiler_options.contains(windowed_einsum_off.first)) {
         c.candidate.compiler_options.insert(windowed_einsum_off);
         c.signature = candidates::canonical_signature(workload(), c.candidate);
         return;
@@ -490,7 +514,8 @@ class Search {
     const Finalist& best = finalists_[winner];
     plan_.best = ranked(best);
     for (const double seconds : best.compiled.block_seconds) {
-      if (std::isfinite(seconds)) plan_.worst_placement_block_seconds = std::max(plan_.worst_placement_block_seconds, seconds);
+      if (std::isfinite(seconds))
+        plan_.worst_placement_block_seconds = std::max(plan_.worst_placement_block_seconds, seconds);
     }
     plan_.placements = static_cast<std::int64_t>(best.compiled.placements.size());
 
@@ -531,7 +556,8 @@ class Search {
     for (std::size_t f = 0; f < finalists_.size(); ++f) {
       const Compiled& c = finalists_[f].compiled;
       for (std::size_t p = 0; p < c.placements.size(); ++p) {
-        const double seconds = ranking::score(c.program, c.placements[p], slice_, workload().layers, half).block_seconds;
+        const double seconds =
+            ranking::score(c.program, c.placements[p], slice_, workload().layers, half).block_seconds;
         const bool is_winner = f == winner && p == c.best;
         if (seconds < best || (is_winner && seconds <= best)) {
           best = seconds;
@@ -557,7 +583,8 @@ class Search {
     return false;
   }
 
-  /// Runs `read` over a text of the compiler. A text that does not read costs its candidate, named with line and column.
+  /// Runs `read` over a text of the compiler. A text that does not read costs its candidate, named with line and
+  /// column.
   template <typename Read>
   bool readable(const candidates::Candidate& candidate, Read read) {
     try {
@@ -587,9 +614,12 @@ class Search {
     if (first_failure_.empty() || failure < first_failure_) first_failure_ = failure;
   }
 
-  void count(const std::string& what, std::int64_t number, double seconds) { plan_.counts.push_back({what, number, seconds}); }
+  void count(const std::string& what, std::int64_t number, double seconds) {
+    plan_.counts.push_back({what, number, seconds});
+  }
 
-  /// Submits the jobs, hands each answer to `take` as it comes, tells progress. Jobs left behind by an exception are cancelled.
+  /// Submits the jobs, hands each answer to `take` as it comes, tells progress. Jobs left behind by an exception are
+  /// cancelled.
   template <typename Take>
   void ask(const std::string& stage, std::vector<Job>& jobs, Take take) {
     if (jobs.empty()) return;
@@ -625,8 +655,10 @@ class Search {
     if (!progress_) return;
     const double elapsed = seconds_since(start);
     const double left = done == 0 ? 0 : elapsed / static_cast<double>(done) * static_cast<double>(total - done);
-    if (!progress_({stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), elapsed, left, best_line_})) {
-      throw Interrupted("interrupted while planning (" + stage + ", " + std::to_string(done) + " of " + std::to_string(total) + ")");
+    if (!progress_(
+            {stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), elapsed, left, best_line_})) {
+      throw Interrupted("interrupted while planning (" + stage + ", " + std::to_string(done) + " of " +
+                        std::to_string(total) + ")");
     }
   }
 

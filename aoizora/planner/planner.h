@@ -20,8 +20,8 @@ namespace aoizora::planner {
 struct Settings {
   double survivor_fraction = 0.15;
   std::int64_t survivor_floor = 12;
-  std::int64_t finalists = 2;       ///< compiled with code generation
-  std::int64_t verify = 1;          ///< plans compiled to the end under their own placement
+  std::int64_t finalists = 2;  ///< compiled with code generation
+  std::int64_t verify = 1;     ///< plans compiled to the end under their own placement
   std::int64_t runners_up = 10;
   std::int64_t proxy_layers = 3;
   std::int64_t minimum_weight_sharding = 0;  ///< 0: from HBM
@@ -50,12 +50,12 @@ struct Ranked {
   ranking::Q2 q2;
   double passes_block_seconds = 0;  ///< one block under `placement` by the HLO passes alone: comparable for all
   double passes_step_seconds = 0;   ///< one denoising step, likewise
-  double hbm_bytes = 0;  ///< a device at full depth, by the compiler's buffer assignment
-  bool verified = false; ///< compiled to the end at full depth under its own placement
+  double hbm_bytes = 0;             ///< a device at full depth, by the compiler's buffer assignment
+  bool verified = false;            ///< compiled to the end at full depth under its own placement
 };
 
-/// A deployment people run today, priced by the same Q2 from the HLO passes of its own device order: compared with the plan's
-/// passes_step_seconds.
+/// A deployment people run today, priced by the same Q2 from the HLO passes of its own device order: compared with the
+/// plan's passes_step_seconds.
 struct Comparison {
   std::string name;
   std::optional<Ranked> ranked;  ///< absent where it does not fit or is not legal
@@ -78,10 +78,10 @@ struct Plan {
   std::vector<Ranked> runners_up;
   std::vector<Comparison> comparisons;  ///< the stock deployment and data 2 x context rest
   std::vector<StageCount> counts;
-  std::vector<std::string> searched;    ///< attention kinds, windowed einsum, placements: what was looked at
+  std::vector<std::string> searched;  ///< attention kinds, windowed einsum, placements: what was looked at
   std::vector<std::string> versions;
-  std::vector<std::string> lost;        ///< candidates lost to a crash or a limit; a plan with any is not cached
-  std::vector<std::string> refused;     ///< sharding-placement pairs the compiler would not finish; the next was taken
+  std::vector<std::string> lost;     ///< candidates lost to a crash or a limit; a plan with any is not cached
+  std::vector<std::string> refused;  ///< sharding-placement pairs the compiler would not finish; the next was taken
   double worst_placement_block_seconds = 0;  ///< of the winner's sharding
   std::int64_t placements = 0;               ///< distinct ones of the winner's sharding
   std::string half_rate_winner;  ///< the order at half the ICI rate: empty where the same plan wins, else what would
@@ -89,7 +89,8 @@ struct Plan {
 };
 
 /// Algorithm 1. Deterministic: the same inputs give the same plan whatever order the compiler answers in.
-/// Throws InvalidRequest, Infeasible, CompilerFailed. `progress` is called from this thread; returning false stops (throws Interrupted).
+/// Throws InvalidRequest, Infeasible, CompilerFailed. `progress` is called from this thread; returning false stops
+/// (throws Interrupted).
 Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
           const std::function<bool(const Progress&)>& progress = {});
 

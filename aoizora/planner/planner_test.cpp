@@ -41,7 +41,8 @@ Settings recorded_settings() {
 class Edited final : public Compiler {
  public:
   using Edit = std::function<void(const Job&, Answer&)>;
-  Edited(std::uint64_t seed, Edit edit) : replay_(make_replay(recording(), {"jax=recorded"}, seed)), edit_(std::move(edit)) {}
+  Edited(std::uint64_t seed, Edit edit)
+      : replay_(make_replay(recording(), {"jax=recorded"}, seed)), edit_(std::move(edit)) {}
   void submit(const Job& job) override {
     jobs[job.id] = job;
     replay_->submit(job);
@@ -84,7 +85,8 @@ void fail(Answer& answer, Answer::Outcome outcome, const std::string& message) {
 }
 
 const std::string out_of_memory_message =
-    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (30.66G) "
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
+    "temporaries (30.66G) "
     "exceeds available HBM (15.75G). HLO module: jit_step.";
 
 BOOST_AUTO_TEST_CASE(Plan_DoesNotDependOnTheOrderOfAnswers) {
@@ -143,7 +145,8 @@ BOOST_AUTO_TEST_CASE(Plan_ACrashCostsOneCandidateAndIsNamed) {
   Edited whole(0, {});
   const Plan undisturbed = run(whole);
   const auto crash = [](const Job& job, Answer& answer) {
-    if (job.rung == CompilerRung::propagate && job.id == 1) fail(answer, Answer::Outcome::crashed, "worker died of signal 6");
+    if (job.rung == CompilerRung::propagate && job.id == 1)
+      fail(answer, Answer::Outcome::crashed, "worker died of signal 6");
   };
   Edited compiler(0, crash);
   const Plan p = run(compiler);

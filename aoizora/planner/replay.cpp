@@ -67,8 +67,10 @@ class Replay final : public Compiler {
 };
 
 constexpr std::pair<Answer::Outcome, const char*> outcomes[] = {
-    {Answer::Outcome::ok, "ok"},           {Answer::Outcome::refused, "refused"},
-    {Answer::Outcome::out_of_memory, "out_of_memory"}, {Answer::Outcome::crashed, "crashed"},
+    {Answer::Outcome::ok, "ok"},
+    {Answer::Outcome::refused, "refused"},
+    {Answer::Outcome::out_of_memory, "out_of_memory"},
+    {Answer::Outcome::crashed, "crashed"},
     {Answer::Outcome::timed_out, "timed_out"},
 };
 
@@ -134,16 +136,15 @@ Answer::Outcome read_outcome(const std::string& text) {
   for (const auto& [value, known] : outcomes) {
     if (text == known) return value;
   }
-  throw InvalidRequest("unknown outcome \"" + text + "\" of a compile; known are ok, refused, out_of_memory, crashed, timed_out");
+  throw InvalidRequest("unknown outcome \"" + text +
+                       "\" of a compile; known are ok, refused, out_of_memory, crashed, timed_out");
 }
 
 std::string to_json(const Job& job) {
-  boost::json::object object{{"id", job.id},
-                             {"candidate", boost::json::parse(candidates::to_json(job.candidate))},
-                             {"rung", name(job.rung)},
-                             {"priority", job.priority},
-                             {"layers", job.layers},
-                             {"own_process", job.own_process}};
+  boost::json::object object{
+      {"id", job.id},           {"candidate", boost::json::parse(candidates::to_json(job.candidate))},
+      {"rung", name(job.rung)}, {"priority", job.priority},
+      {"layers", job.layers},   {"own_process", job.own_process}};
   if (job.placement) {
     object["placement"] = boost::json::value_from(job.placement->devices);
   } else {

@@ -15,8 +15,8 @@ namespace {
 
 /// A folder of this test's own, removed at the end.
 struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("aoizora-replay-test-" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
+  std::filesystem::path path = std::filesystem::temp_directory_path() /
+                               ("aoizora-replay-test-" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 };
@@ -101,8 +101,11 @@ BOOST_AUTO_TEST_CASE(Record_WhatIsWrittenReadsBackWhole) {
 
 BOOST_AUTO_TEST_CASE(ReadRecording_DamagedFilesAreNamed) {
   const Folder folder;
-  for (const std::string content : {"", "not json\n", "{}\n", R"({"key":"k","outcome":"ok","failure":"","seconds":0,"memory_report_bytes":99})" "\nshort",
-                                    R"({"key":"k","outcome":"odd","failure":"","seconds":0,"memory_report_bytes":0})" "\n"}) {
+  for (const std::string content : {"", "not json\n", "{}\n",
+                                    R"({"key":"k","outcome":"ok","failure":"","seconds":0,"memory_report_bytes":99})"
+                                    "\nshort",
+                                    R"({"key":"k","outcome":"odd","failure":"","seconds":0,"memory_report_bytes":0})"
+                                    "\n"}) {
     std::ofstream(folder.path / "a.txt", std::ios::binary) << content;
     BOOST_CHECK_THROW(read_recording(folder.path.string()), ParseError);
   }
@@ -125,8 +128,9 @@ BOOST_AUTO_TEST_CASE(Settings_ReadBackWhatIsWrittenAndRefuseTheRest) {
   settings.ulysses = false;
   BOOST_TEST(to_json(read_settings(to_json(settings))) == to_json(settings));
   BOOST_TEST(to_json(read_settings("{}")) == to_json(Settings{}));
-  for (const char* bad : {R"({"finalist":1})", R"({"finalists":0})", R"({"finalists":"2"})", R"({"survivor_fraction":0})",
-                          R"({"survivor_fraction":1.5})", R"({"proxy_layers":2})", R"({"ulysses":1})"}) {
+  for (const char* bad :
+       {R"({"finalist":1})", R"({"finalists":0})", R"({"finalists":"2"})", R"({"survivor_fraction":0})",
+        R"({"survivor_fraction":1.5})", R"({"proxy_layers":2})", R"({"ulysses":1})"}) {
     BOOST_CHECK_THROW(read_settings(bad), InvalidRequest);
   }
   BOOST_CHECK_THROW(read_settings("{"), ParseError);

@@ -1,3 +1,5 @@
+#include "aoizora/planner/planner.h"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -6,7 +8,6 @@
 #include <optional>
 
 #include "aoizora/errors.h"
-#include "aoizora/planner/planner.h"
 #include "aoizora/planner/replay.h"
 
 namespace nb = nanobind;
@@ -17,7 +18,8 @@ namespace {
 using aoizora::planner::Answer;
 using aoizora::planner::Job;
 
-/// A Compiler implemented in Python: submit(job_json), next() -> dict, cancel(id), versions() -> list. Called without the GIL.
+/// A Compiler implemented in Python: submit(job_json), next() -> dict, cancel(id), versions() -> list. Called without
+/// the GIL.
 class PythonCompiler final : public aoizora::planner::Compiler {
  public:
   explicit PythonCompiler(nb::object queue) : queue_(std::move(queue)) {}
@@ -72,9 +74,9 @@ std::string run(aoizora::planner::Compiler& compiler, const std::string& request
                 const std::string& settings_json, const nb::object& progress) {
   const auto callback = progress_of(progress);
   nb::gil_scoped_release release;
-  return aoizora::planner::to_json(aoizora::planner::plan(aoizora::workload::read_request(request_json),
-                                                          aoizora::topology::make_slice(slice),
-                                                          aoizora::planner::read_settings(settings_json), compiler, callback));
+  return aoizora::planner::to_json(
+      aoizora::planner::plan(aoizora::workload::read_request(request_json), aoizora::topology::make_slice(slice),
+                             aoizora::planner::read_settings(settings_json), compiler, callback));
 }
 
 }  // namespace
@@ -90,21 +92,25 @@ void bind_planner(nb::module_& m) {
         return run(*recorder, request_json, slice, settings_json, progress);
       },
       "request_json"_a, "slice"_a, "settings_json"_a, "compiler"_a, "progress"_a = nb::none(), "record_folder"_a = "",
-      "Algorithm 1 over a compiler queue (an object with submit(job_json), next() -> dict, cancel(id), versions() -> list).\n\n"
-      "progress(stage, done, total, elapsed_seconds, remaining_seconds, best) is called from this thread; False stops.\n"
+      "Algorithm 1 over a compiler queue (an object with submit(job_json), next() -> dict, cancel(id), versions() -> "
+      "list).\n\n"
+      "progress(stage, done, total, elapsed_seconds, remaining_seconds, best) is called from this thread; False "
+      "stops.\n"
       "record_folder keeps every answer for replay_plan. Returns plan.json's text.\n"
       "Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.");
   m.def(
       "replay_plan",
-      [](const std::string& folder, const std::string& request_json, const std::string& slice, const std::string& settings_json,
-         std::uint64_t seed, std::vector<std::string> versions) {
+      [](const std::string& folder, const std::string& request_json, const std::string& slice,
+         const std::string& settings_json, std::uint64_t seed, std::vector<std::string> versions) {
         const auto compiler =
             aoizora::planner::make_replay(aoizora::planner::read_recording(folder), std::move(versions), seed);
         return run(*compiler, request_json, slice, settings_json, nb::none());
       },
-      "folder"_a, "request_json"_a, "slice"_a, "settings_json"_a, "seed"_a = 0, "versions"_a = std::vector<std::string>{},
+      "folder"_a, "request_json"_a, "slice"_a, "settings_json"_a, "seed"_a = 0,
+      "versions"_a = std::vector<std::string>{},
       "The same from recorded answers, without JAX; `seed` changes only the order in which they come.");
   m.def(
-      "settings_json", [](const std::string& text) { return aoizora::planner::to_json(aoizora::planner::read_settings(text)); },
+      "settings_json",
+      [](const std::string& text) { return aoizora::planner::to_json(aoizora::planner::read_settings(text)); },
       "settings_json"_a, "Planner settings with every default filled in. Raises InvalidRequest, ParseError.");
 }
