@@ -15,7 +15,9 @@ namespace json = boost::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
-[[noreturn]] void invalid(const std::string& where, const std::string& what) { throw InvalidRequest(where + ": " + what); }
+[[noreturn]] void invalid(const std::string& where, const std::string& what) {
+  throw InvalidRequest(where + ": " + what);
+}
 
 json::value parse(std::string_view text) {
   if (text.size() > kMaxBytes) throw InvalidRequest("the JSON text has more than 64 MiB");
@@ -69,7 +71,8 @@ class Fields {
 
 std::int64_t integer(const json::value& value, const std::string& where, std::int64_t least) {
   if (!value.is_int64()) invalid(where, "expected an integer below 2^63");
-  if (value.get_int64() < least) invalid(where, std::to_string(value.get_int64()) + " is below " + std::to_string(least));
+  if (value.get_int64() < least)
+    invalid(where, std::to_string(value.get_int64()) + " is below " + std::to_string(least));
   return value.get_int64();
 }
 
@@ -162,7 +165,8 @@ Attention read_attention(const json::value& value, const std::string& where) {
 }
 
 void check_axis(const Workload& workload, const std::string& axis, const std::string& where) {
-  if (!axis.empty() && workload.find_axis(axis) == nullptr) invalid(where, "names the axis \"" + axis + "\", which is not in axes");
+  if (!axis.empty() && workload.find_axis(axis) == nullptr)
+    invalid(where, "names the axis \"" + axis + "\", which is not in axes");
 }
 
 void check_tensors(const Workload& workload, const std::vector<Tensor>& tensors, const std::string& where) {
@@ -177,8 +181,8 @@ void check_tensors(const Workload& workload, const std::vector<Tensor>& tensors,
       check_axis(workload, dim.axis, path);
       const Axis* axis = workload.find_axis(dim.axis);
       if (axis != nullptr && dim.size % axis->size != 0) {
-        invalid(path, "a dimension of " + std::to_string(dim.size) + " is no multiple of its axis \"" + dim.axis + "\" of " +
-                          std::to_string(axis->size));
+        invalid(path, "a dimension of " + std::to_string(dim.size) + " is no multiple of its axis \"" + dim.axis +
+                          "\" of " + std::to_string(axis->size));
       }
     }
     if (!fits) invalid(path, "is larger than 2^63 bytes");
@@ -207,19 +211,26 @@ json::array array_of(const std::vector<T>& items, Write write) {
 }
 
 json::value write_tensor(const Tensor& tensor) {
-  return json::object{{"name", tensor.name},
-                      {"dtype", name(tensor.dtype)},
-                      {"dims", array_of(tensor.dims, [](const Dim& d) { return json::object{{"size", d.size}, {"axis", d.axis}}; })},
-                      {"repeat", tensor.repeat}};
+  return json::object{
+      {"name", tensor.name},
+      {"dtype", name(tensor.dtype)},
+      {"dims", array_of(tensor.dims, [](const Dim& d) { return json::object{{"size", d.size}, {"axis", d.axis}}; })},
+      {"repeat", tensor.repeat}};
 }
 
 constexpr std::pair<const char*, std::int64_t WanConfig::*> kConfigKeys[] = {
-    {"num_attention_heads", &WanConfig::num_attention_heads}, {"attention_head_dim", &WanConfig::attention_head_dim},
-    {"ffn_dim", &WanConfig::ffn_dim},                         {"num_layers", &WanConfig::num_layers},
-    {"text_dim", &WanConfig::text_dim},                       {"text_length", &WanConfig::text_length},
-    {"freq_dim", &WanConfig::freq_dim},                       {"patch_t", &WanConfig::patch_t},
-    {"patch_h", &WanConfig::patch_h},                         {"patch_w", &WanConfig::patch_w},
-    {"in_channels", &WanConfig::in_channels},                 {"out_channels", &WanConfig::out_channels}};
+    {"num_attention_heads", &WanConfig::num_attention_heads},
+    {"attention_head_dim", &WanConfig::attention_head_dim},
+    {"ffn_dim", &WanConfig::ffn_dim},
+    {"num_layers", &WanConfig::num_layers},
+    {"text_dim", &WanConfig::text_dim},
+    {"text_length", &WanConfig::text_length},
+    {"freq_dim", &WanConfig::freq_dim},
+    {"patch_t", &WanConfig::patch_t},
+    {"patch_h", &WanConfig::patch_h},
+    {"patch_w", &WanConfig::patch_w},
+    {"in_channels", &WanConfig::in_channels},
+    {"out_channels", &WanConfig::out_channels}};
 
 }  // namespace
 
@@ -230,16 +241,20 @@ std::string to_json(const Workload& workload) {
       {"name", workload.name},
       {"axes", array_of(workload.axes,
                         [](const Axis& a) {
-                          return json::object{{"name", a.name}, {"size", a.size}, {"kind", kind_names[static_cast<std::size_t>(a.kind)]}};
+                          return json::object{{"name", a.name},
+                                              {"size", a.size},
+                                              {"kind", kind_names[static_cast<std::size_t>(a.kind)]}};
                         })},
       {"weights", array_of(workload.weights, write_tensor)},
       {"activations", array_of(workload.activations, write_tensor)},
-      {"attentions", array_of(workload.attentions,
-                              [](const Attention& a) {
-                                return json::object{{"name", a.name},         {"batch", a.batch},           {"heads", a.heads},
-                                                    {"head_dim", a.head_dim}, {"queries", a.queries},       {"keys", a.keys},
-                                                    {"query_axis", a.query_axis}, {"key_axis", a.key_axis}};
-                              })},
+      {"attentions",
+       array_of(
+           workload.attentions,
+           [](const Attention& a) {
+             return json::object{
+                 {"name", a.name},       {"batch", a.batch}, {"heads", a.heads},           {"head_dim", a.head_dim},
+                 {"queries", a.queries}, {"keys", a.keys},   {"query_axis", a.query_axis}, {"key_axis", a.key_axis}};
+           })},
       {"layers", workload.layers},
       {"tokens", workload.tokens},
       {"stock_rules", std::move(rules)},
@@ -265,7 +280,8 @@ Workload read_workload(const std::string& source) {
   if (const json::value* rules = fields.find("stock_rules")) {
     if (!rules->is_object()) invalid(fields.path("stock_rules"), "expected an object");
     for (const auto& member : rules->get_object()) {
-      result.stock_rules[std::string(member.key())] = list<std::string>(member.value(), fields.path("stock_rules"), text);
+      result.stock_rules[std::string(member.key())] =
+          list<std::string>(member.value(), fields.path("stock_rules"), text);
     }
   }
   fields.done();
@@ -275,9 +291,9 @@ Workload read_workload(const std::string& source) {
 
 std::string to_json(const Request& request) {
   const json::object document{
-      {"model", request.model},   {"height", request.height}, {"width", request.width}, {"frames", request.frames},
-      {"videos", request.videos}, {"cfg", request.cfg},       {"steps", request.steps}, {"dtype", name(request.dtype)},
-      {"reserved_hbm_bytes", request.reserved_hbm_bytes},
+      {"model", request.model},   {"height", request.height},     {"width", request.width},
+      {"frames", request.frames}, {"videos", request.videos},     {"cfg", request.cfg},
+      {"steps", request.steps},   {"dtype", name(request.dtype)}, {"reserved_hbm_bytes", request.reserved_hbm_bytes},
   };
   return json::serialize(document);
 }

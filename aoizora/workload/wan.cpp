@@ -9,26 +9,29 @@
 namespace aoizora::workload {
 namespace {
 
-constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();  // positions are 32-bit integers on the device
+constexpr std::int64_t kMaxTokens =
+    std::numeric_limits<std::int32_t>::max();  // positions are 32-bit integers on the device
 
 std::int64_t product(std::initializer_list<std::int64_t> factors) {
   std::int64_t result = 1;
   for (const std::int64_t factor : factors) {
-    if (__builtin_mul_overflow(result, factor, &result)) throw InvalidRequest("a tensor of this size has more than 2^63 elements");
+    if (__builtin_mul_overflow(result, factor, &result))
+      throw InvalidRequest("a tensor of this size has more than 2^63 elements");
   }
   return result;
 }
 
 void require_positive(std::string_view what, std::int64_t value) {
   if (value < 1 || value > kMaxTokens) {
-    throw InvalidRequest(std::string(what) + " is " + std::to_string(value) + "; it must be 1 to " + std::to_string(kMaxTokens));
+    throw InvalidRequest(std::string(what) + " is " + std::to_string(value) + "; it must be 1 to " +
+                         std::to_string(kMaxTokens));
   }
 }
 
 void require_divides(std::string_view what, std::int64_t patch, std::int64_t size) {
   if (size % patch != 0) {
-    throw InvalidRequest(std::string(what) + " is " + std::to_string(size) + ", which the patch of " + std::to_string(patch) +
-                         " does not divide");
+    throw InvalidRequest(std::string(what) + " is " + std::to_string(size) + ", which the patch of " +
+                         std::to_string(patch) + " does not divide");
   }
 }
 
@@ -45,7 +48,8 @@ void validate(const WanConfig& c) {
   require_positive("patch_w", c.patch_w);
   require_positive("in_channels", c.in_channels);
   require_positive("out_channels", c.out_channels);
-  if (c.attention_head_dim % 2 != 0) throw InvalidRequest("attention_head_dim must be even: rotary embedding turns pairs of channels");
+  if (c.attention_head_dim % 2 != 0)
+    throw InvalidRequest("attention_head_dim must be even: rotary embedding turns pairs of channels");
   if (c.freq_dim % 2 != 0) throw InvalidRequest("freq_dim must be even: half of it is cosines, half sines");
   require_positive("num_attention_heads x attention_head_dim", product({c.num_attention_heads, c.attention_head_dim}));
 }
@@ -86,10 +90,13 @@ class Weights {
     tensors_.push_back({name + ".bias", dtype_, {{out.size, bias_axis}}, repeat_});
   }
   // Norms and modulation tables stay in f32, as the public pipeline keeps them.
-  void precise(const std::string& name, std::vector<Dim> dims) { tensors_.push_back({name, DType::f32, std::move(dims), repeat_}); }
+  void precise(const std::string& name, std::vector<Dim> dims) {
+    tensors_.push_back({name, DType::f32, std::move(dims), repeat_});
+  }
   void attention(const std::string& name) {
     const std::int64_t e = config_.embed();
-    for (const char* projection : {".to_q", ".to_k", ".to_v"}) linear(name + projection, {e, "embed"}, {e, "heads"}, "heads");
+    for (const char* projection : {".to_q", ".to_k", ".to_v"})
+      linear(name + projection, {e, "embed"}, {e, "heads"}, "heads");
     precise(name + ".norm_q.weight", {{e, "heads"}});
     precise(name + ".norm_k.weight", {{e, "heads"}});
     linear(name + ".to_out.0", {e, "heads"}, {e, "embed"}, "");
@@ -103,7 +110,8 @@ class Weights {
 
 // What one block holds at some point of its run; keys and values that a candidate gathers are the candidate's own.
 std::vector<Tensor> wan_activations(const WanConfig& c, std::int64_t batch, std::int64_t tokens, DType dtype) {
-  const Dim b{batch, "batch"}, s{tokens, "sequence"}, text{c.text_length, "text"}, heads{c.embed(), "heads"}, embed{c.embed(), ""};
+  const Dim b{batch, "batch"}, s{tokens, "sequence"}, text{c.text_length, "text"}, heads{c.embed(), "heads"},
+      embed{c.embed(), ""};
   return {
       {"residual", dtype, {b, s, embed}, 1},
       {"query", dtype, {b, s, heads}, 1},
@@ -122,8 +130,8 @@ std::vector<Tensor> wan_activations(const WanConfig& c, std::int64_t batch, std:
 
 }  // namespace
 
-Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t latent_frames, std::int64_t latent_height,
-                      std::int64_t latent_width, DType dtype) {
+Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t latent_frames,
+                      std::int64_t latent_height, std::int64_t latent_width, DType dtype) {
   validate(config);
   require_positive("batch", batch);
   require_positive("latent frames", latent_frames);
@@ -135,7 +143,8 @@ Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t 
   if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32) {
     throw InvalidRequest("dtype is " + std::string(name(dtype)) + "; allowed: bf16, f16, f32");
   }
-  const std::int64_t tokens = product({latent_frames / config.patch_t, latent_height / config.patch_h, latent_width / config.patch_w});
+  const std::int64_t tokens =
+      product({latent_frames / config.patch_t, latent_height / config.patch_h, latent_width / config.patch_w});
   require_positive("tokens", tokens);
 
   Workload result;
@@ -143,12 +152,9 @@ Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t 
   result.tokens = tokens;
   result.layers = config.num_layers;
   result.axes = {
-      {"batch", batch, AxisKind::batch},
-      {"sequence", tokens, AxisKind::sequence},
-      {"embed", config.embed(), AxisKind::weight},
-      {"heads", config.num_attention_heads, AxisKind::weight},
-      {"mlp", config.ffn_dim, AxisKind::weight},
-      {"text", config.text_length, AxisKind::whole},
+      {"batch", batch, AxisKind::batch},           {"sequence", tokens, AxisKind::sequence},
+      {"embed", config.embed(), AxisKind::weight}, {"heads", config.num_attention_heads, AxisKind::weight},
+      {"mlp", config.ffn_dim, AxisKind::weight},   {"text", config.text_length, AxisKind::whole},
   };
   result.weights = Weights(config, dtype).take();
   result.activations = wan_activations(config, batch, tokens, dtype);
@@ -160,18 +166,25 @@ Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t 
   }
   result.attentions = {
       {"attn1", batch, config.num_attention_heads, config.attention_head_dim, tokens, tokens, "sequence", "sequence"},
-      {"attn2", batch, config.num_attention_heads, config.attention_head_dim, tokens, config.text_length, "sequence", ""},
+      {"attn2", batch, config.num_attention_heads, config.attention_head_dim, tokens, config.text_length, "sequence",
+       ""},
   };
   // The deployed rules of MaxDiffusion's base_wan configurations.
-  result.stock_rules = {{"batch", {"data", "fsdp"}}, {"sequence", {"context"}}, {"embed", {"context", "fsdp"}},
-                        {"heads", {"tensor"}},       {"mlp", {"tensor"}}};
+  result.stock_rules = {{"batch", {"data", "fsdp"}},
+                        {"sequence", {"context"}},
+                        {"embed", {"context", "fsdp"}},
+                        {"heads", {"tensor"}},
+                        {"mlp", {"tensor"}}};
 
-  const auto b = static_cast<double>(batch), s = static_cast<double>(tokens), l = static_cast<double>(config.text_length);
+  const auto b = static_cast<double>(batch), s = static_cast<double>(tokens),
+             l = static_cast<double>(config.text_length);
   const auto e = static_cast<double>(config.embed()), m = static_cast<double>(config.ffn_dim);
   const auto patch = static_cast<double>(product({config.patch_t, config.patch_h, config.patch_w}));
-  // Self-attention: q, k, v, out 4 S E^2, scores and values 2 S^2 E. Cross-attention: q, out 2 S E^2, k, v 2 L E^2, and 2 S L E. MLP: 2 S E M.
+  // Self-attention: q, k, v, out 4 S E^2, scores and values 2 S^2 E. Cross-attention: q, out 2 S E^2, k, v 2 L E^2, and
+  // 2 S L E. MLP: 2 S E M.
   result.block_flops = 2 * b * (6 * s * e * e + 2 * l * e * e + 2 * s * s * e + 2 * s * l * e + 2 * s * e * m);
-  const double entry = s * static_cast<double>(config.in_channels) * patch * e + l * (static_cast<double>(config.text_dim) * e + e * e) +
+  const double entry = s * static_cast<double>(config.in_channels) * patch * e +
+                       l * (static_cast<double>(config.text_dim) * e + e * e) +
                        static_cast<double>(config.freq_dim) * e + 7 * e * e;
   const double exit = s * e * static_cast<double>(config.out_channels) * patch;
   result.total_flops = 2 * b * (entry + exit) + static_cast<double>(config.num_layers) * result.block_flops;

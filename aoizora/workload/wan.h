@@ -36,7 +36,7 @@ WanConfig read_wan_config(const std::string& json);
 /// Weights carry the public checkpoint's names (transposed to [in, out] for matrices), in a fixed order; the model's
 /// JAX code builds its parameters from this table, so there is one list. Throws InvalidRequest where the patch does not
 /// divide the latent.
-Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t latent_frames, std::int64_t latent_height,
-                      std::int64_t latent_width, DType dtype);
+Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t latent_frames,
+                      std::int64_t latent_height, std::int64_t latent_width, DType dtype);
 
 }  // namespace aoizora::workload

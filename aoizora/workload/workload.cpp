@@ -66,8 +66,8 @@ std::string nearest(std::int64_t value, std::int64_t offset, std::int64_t step) 
 
 void check_multiple(const std::string& what, std::int64_t value, std::int64_t step) {
   if (value < step || value % step != 0) {
-    throw InvalidRequest(what + " is " + std::to_string(value) + "; it must be a positive multiple of " + std::to_string(step) +
-                         ": nearest " + nearest(value, step, step));
+    throw InvalidRequest(what + " is " + std::to_string(value) + "; it must be a positive multiple of " +
+                         std::to_string(step) + ": nearest " + nearest(value, step, step));
   }
 }
 
@@ -92,7 +92,8 @@ WanConfig wan_config(const std::string& model) {
   const auto closest = std::min_element(known.begin(), known.end(), [&](const Model& a, const Model& b) {
     return edit_distance(model, a.name) < edit_distance(model, b.name);
   });
-  throw InvalidRequest("unknown model \"" + model + "\"; did you mean \"" + closest->name + "\"? Known: " + join(model_names()));
+  throw InvalidRequest("unknown model \"" + model + "\"; did you mean \"" + closest->name +
+                       "\"? Known: " + join(model_names()));
 }
 
 std::array<std::int64_t, 5> latent_shape(const Request& request) {
@@ -114,7 +115,8 @@ Workload make_workload(const Request& request) {
   const auto [batch, channels, frames, height, width] = latent_shape(request);
   if (request.steps < 1) throw InvalidRequest("steps is " + std::to_string(request.steps) + "; it must be 1 or more");
   if (request.reserved_hbm_bytes < 0) {
-    throw InvalidRequest("reserved_hbm_bytes is " + std::to_string(request.reserved_hbm_bytes) + "; it must be 0 or more");
+    throw InvalidRequest("reserved_hbm_bytes is " + std::to_string(request.reserved_hbm_bytes) +
+                         "; it must be 0 or more");
   }
   Workload result = wan_workload(wan_config(request.model), batch, frames, height, width, request.dtype);
   result.name = request.model;

@@ -33,7 +33,8 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
-/// A parameter or an activation. A tensor with repeat > 1 exists once a layer of the repeated block; `dims` are of one layer.
+/// A parameter or an activation. A tensor with repeat > 1 exists once a layer of the repeated block; `dims` are of one
+/// layer.
 struct Tensor {
   std::string name;  ///< weights: the public checkpoint's name, with "blocks.N." written "blocks."
   DType dtype = DType::bf16;
@@ -64,10 +65,11 @@ struct Workload {
   std::vector<Attention> attentions;
   std::int64_t layers = 1;  ///< repeats of the block; 1 where nothing repeats
   std::int64_t tokens = 0;  ///< length of the video sequence
-  /// Axis rules people deploy today (logical axis -> mesh axes, absent mesh axes skipped): the planner prices them beside the plan.
+  /// Axis rules people deploy today (logical axis -> mesh axes, absent mesh axes skipped): the planner prices them
+  /// beside the plan.
   std::map<std::string, std::vector<std::string>> stock_rules;
-  double block_flops = 0;   ///< multiply-adds x 2 of one block over the whole batch, attention included, nothing padded
-  double total_flops = 0;   ///< the same for one denoising step: entry, all blocks, exit
+  double block_flops = 0;  ///< multiply-adds x 2 of one block over the whole batch, attention included, nothing padded
+  double total_flops = 0;  ///< the same for one denoising step: entry, all blocks, exit
 
   const Axis* find_axis(const std::string& axis) const;
 };
@@ -88,8 +90,8 @@ struct Request {
   std::int64_t batch() const { return videos * (cfg ? 2 : 1); }
 };
 
-/// The workload of a request. Throws InvalidRequest with the nearest known model name, or with the sizes and frame counts
-/// the model takes (frames = 4k + 1; height and width multiples of VAE stride x patch, 16 for Wan).
+/// The workload of a request. Throws InvalidRequest with the nearest known model name, or with the sizes and frame
+/// counts the model takes (frames = 4k + 1; height and width multiples of VAE stride x patch, 16 for Wan).
 Workload make_workload(const Request& request);
 
 /// Known model names.

@@ -47,10 +47,13 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 struct Shape {
   std::int64_t height, width, frames, tokens;
-  friend std::ostream& operator<<(std::ostream& out, const Shape& s) { return out << s.height << 'x' << s.width << 'x' << s.frames; }
+  friend std::ostream& operator<<(std::ostream& out, const Shape& s) {
+    return out << s.height << 'x' << s.width << 'x' << s.frames;
+  }
 };
-const std::vector<Shape> shapes{{480, 832, 21, 9360},   {480, 832, 41, 17160},  {480, 832, 81, 32760}, {720, 1280, 21, 21600},
-                                {720, 1280, 41, 39600}, {720, 1280, 81, 75600}, {16, 16, 1, 1}};
+const std::vector<Shape> shapes{{480, 832, 21, 9360},   {480, 832, 41, 17160},  {480, 832, 81, 32760},
+                                {720, 1280, 21, 21600}, {720, 1280, 41, 39600}, {720, 1280, 81, 75600},
+                                {16, 16, 1, 1}};
 
 // tokens = latent frames x (height / 16) x (width / 16), latent frames = (frames - 1) / 4 + 1.
 BOOST_DATA_TEST_CASE(Tokens_FollowTheVideo, data::make(shapes), shape) {
@@ -77,9 +80,13 @@ BOOST_AUTO_TEST_CASE(Flops_AreTwoPerWeightAndRow) {
   double expected = 0;
   for (const Tensor& tensor : workload.weights) {
     if (!contains(tensor.name, ".weight") || tensor.dims.size() != 2) continue;
-    const bool on_text = contains(tensor.name, "attn2.to_k") || contains(tensor.name, "attn2.to_v") || contains(tensor.name, "text_");
+    const bool on_text =
+        contains(tensor.name, "attn2.to_k") || contains(tensor.name, "attn2.to_v") || contains(tensor.name, "text_");
     const bool on_time = contains(tensor.name, "time_");
-    expected += 2 * 3 * static_cast<double>(tensor.dims[0].size * tensor.dims[1].size) * (on_text ? l : on_time ? 1 : s);
+    expected += 2 * 3 * static_cast<double>(tensor.dims[0].size * tensor.dims[1].size) *
+                (on_text   ? l
+                 : on_time ? 1
+                           : s);
   }
   for (const Attention& a : workload.attentions) {
     expected += 4 * static_cast<double>(a.batch * a.heads * a.head_dim * a.queries * a.keys);
@@ -140,7 +147,8 @@ BOOST_AUTO_TEST_CASE(Workload_RoundTrips) {
     const Workload workload = make_workload(request);
     const Workload again = read_workload(to_json(workload));
     BOOST_TEST(to_json(again) == to_json(workload));
-    BOOST_TEST((again.axes == workload.axes && again.weights == workload.weights && again.activations == workload.activations));
+    BOOST_TEST((again.axes == workload.axes && again.weights == workload.weights &&
+                again.activations == workload.activations));
     BOOST_TEST((again.attentions == workload.attentions && again.stock_rules == workload.stock_rules));
     BOOST_TEST((again.block_flops == workload.block_flops && again.total_flops == workload.total_flops));
     BOOST_TEST((again.layers == workload.layers && again.tokens == workload.tokens && again.name == workload.name));
@@ -218,12 +226,14 @@ BOOST_AUTO_TEST_CASE(Readers_RefuseBrokenText) {
   BOOST_CHECK_THROW(read_request(""), ParseError);
   BOOST_CHECK_THROW(read_request("{} {}"), ParseError);
   BOOST_CHECK_THROW(read_request(std::string(100000, '[')), ParseError);
-  for (const char* text : {"[]", "{\"Model\": 1}", "{\"frames\": 21.0}", "{\"frames\": \"21\"}", "{\"frames\": 0}", "{\"cfg\": 1}",
-                           "{\"dtype\": \"float\"}", "{\"steps\": 18446744073709551615}", "{\"reserved_hbm_bytes\": -1}"}) {
+  for (const char* text :
+       {"[]", "{\"Model\": 1}", "{\"frames\": 21.0}", "{\"frames\": \"21\"}", "{\"frames\": 0}", "{\"cfg\": 1}",
+        "{\"dtype\": \"float\"}", "{\"steps\": 18446744073709551615}", "{\"reserved_hbm_bytes\": -1}"}) {
     BOOST_CHECK_THROW(read_request(text), InvalidRequest);
   }
   const std::string good = to_json(make_workload(Request{}));
-  for (std::size_t cut = 0; cut < good.size(); cut += 97) BOOST_CHECK_THROW(read_workload(good.substr(0, cut)), ParseError);
+  for (std::size_t cut = 0; cut < good.size(); cut += 97)
+    BOOST_CHECK_THROW(read_workload(good.substr(0, cut)), ParseError);
   const auto broken = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const std::size_t at = text.find(from);
