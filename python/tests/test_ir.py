@@ -84,7 +84,8 @@ def test_operations_equal_those_of_mlirs_own_reader(name: str) -> None:
             for opcode, count in expected.items():
                 hidden = opcode in ("parameter", "stablehlo.return", "stablehlo.add", "stablehlo.maximum")
                 assert custom["opcodes"].get(opcode, 0) <= count if hidden else custom["opcodes"][opcode] == count
-            assert custom["loops"] and all(loop["trips"] for loop in custom["loops"])
+            assert custom["loops"]
+            assert all(loop["trips"] for loop in custom["loops"])
             assert [loop["trips"] for loop in custom["loops"]] == [loop["trips"] for loop in generic["loops"]]
             assert custom["totals"] == generic["totals"]
 
