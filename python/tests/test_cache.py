@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -79,19 +78,16 @@ def test_an_entry_under_another_ones_name_is_not_taken(recorded_plan: Plan, fold
     assert cache.lookup(key(2)) is None
 
 
-def store_many(plan: Plan, seed: int) -> None:
-    for number in range(20):
-        cache.store(key((number + seed) % 5), plan)
-
-
-def test_planners_at_once_leave_whole_entries(recorded_plan: Plan) -> None:
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=store_many, args=(recorded_plan, seed)) for seed in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+def test_planners_at_once_leave_whole_entries(recorded_plan: Plan, tmp_path: Path) -> None:
+    recorded_plan.save(tmp_path / "plan.json")
+    program = (
+        "import sys\nfrom aoizora import Plan, cache\nplan = Plan.load(sys.argv[1])\n"
+        "for number in range(40):\n"
+        "    cache.store(cache.key_of({'model': 'm', 'frames': number % 5}, {'name': 'v5e:2x2'}, {}), plan)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "plan.json")]
+    processes = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
     assert [entry.problem for entry in cache.entries()] == [""] * 5
 
 
