@@ -11,8 +11,8 @@
 #include "aoizora/prediction/prediction.h"
 #include "aoizora/prediction/sharding.h"
 
-// The propagated program is walked once, calls inlined, as XLA's partitioner would meet it: every operation asks for its operands
-// in the layout its own dimensions need, and what they come in decides which row of Table 1 applies.
+// The propagated program is walked once, calls inlined, as XLA's partitioner would meet it: every operation asks for
+// its operands in the layout its own dimensions need, and what they come in decides which row of Table 1 applies.
 
 namespace aoizora::prediction {
 namespace {
@@ -24,7 +24,7 @@ using topology::CollectiveKind;
 
 // Bounds on what an untrusted program may make us do.
 constexpr int kMaximumDepth = 100;
-constexpr std::int64_t kMaximumOperations = 4'000'000;
+constexpr std::int64_t kMaximumOperations = 500'000;
 
 using ValueId = std::int32_t;
 
@@ -33,10 +33,10 @@ struct Value {
   std::vector<std::int64_t> dims;
   DType dtype = DType::unknown;
   Layout layout;
-  bool is_constant = false;    ///< made without moving data: constants, iota, and their broadcasts
-  bool is_parameter = false;   ///< an argument of the program, or a slice or relayout of one: weights
-  std::int32_t reduced_by = -1;   ///< node of the all-reduce that made it
-  std::vector<ValueId> carried;   ///< operands whose elements pass into this one through elementwise operations
+  bool is_constant = false;      ///< made without moving data: constants, iota, and their broadcasts
+  bool is_parameter = false;     ///< an argument of the program, or a slice or relayout of one: weights
+  std::int32_t reduced_by = -1;  ///< node of the all-reduce that made it
+  std::vector<ValueId> carried;  ///< operands whose elements pass into this one through elementwise operations
 };
 
 struct Context {
@@ -55,10 +55,12 @@ std::string_view strip(std::string_view text, std::string_view prefix) {
   return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
 }
 
-/// Integers of "array<i64: 0, 2>", "[0, 1]", "dense<[0, 1]>" and "2 : i64": every run of digits that is not part of a word.
+/// Integers of "array<i64: 0, 2>", "[0, 1]", "dense<[0, 1]>" and "2 : i64": every run of digits that is not part of a
+/// word.
 std::vector<std::int64_t> integers(std::string_view text) {
   std::vector<std::int64_t> out;
-  if (text.starts_with("array<")) text.remove_prefix(std::min(text.find(':') == std::string_view::npos ? text.size() : text.find(':'), text.size()));
+  if (text.starts_with("array<"))
+    text.remove_prefix(std::min(text.find(':') == std::string_view::npos ? text.size() : text.find(':'), text.size()));
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] < '0' || text[i] > '9') continue;
     const char before = i == 0 ? ' ' : text[i - 1];
@@ -67,13 +69,15 @@ std::vector<std::int64_t> integers(std::string_view text) {
     for (; j < text.size() && text[j] >= '0' && text[j] <= '9'; ++j) {
       if (value < std::int64_t{1} << 56) value = value * 10 + (text[j] - '0');
     }
-    if (!((before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z'))) out.push_back(before == '-' ? -value : value);
+    if (!((before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z')))
+      out.push_back(before == '-' ? -value : value);
     i = j;
   }
   return out;
 }
 
-/// The integers of one list of a structured attribute: field("#stablehlo.dot<lhs_contracting_dimensions = [2], ...>", "lhs_contracting_dimensions").
+/// The integers of one list of a structured attribute: field("#stablehlo.dot<lhs_contracting_dimensions = [2], ...>",
+/// "lhs_contracting_dimensions").
 std::vector<std::int64_t> field(std::string_view text, std::string_view key) {
   const std::size_t at = text.find(key);
   if (at == std::string_view::npos) return {};
@@ -118,7 +122,8 @@ class Builder {
   }
 
  private:
-  // -- reading ---------------------------------------------------------------------------------------------------------
+  // -- reading
+  // ---------------------------------------------------------------------------------------------------------
 
   bool is_function(const ir::Computation& computation) const {
     return computation.caller != ir::none && program_.instructions[computation.caller].opcode == "func.func";
@@ -184,7 +189,8 @@ class Builder {
   const std::vector<std::string_view>& argument_attributes(ComputationId computation) {
     auto [entry, fresh] = argument_attributes_.try_emplace(computation);
     if (!fresh) return entry->second;
-    const std::string_view text = ir::attribute(program_.instructions[program_.computations[computation].caller], "arg_attrs");
+    const std::string_view text =
+        ir::attribute(program_.instructions[program_.computations[computation].caller], "arg_attrs");
     // "[{sdy.sharding = ...}, {}, ...]": one dictionary an argument.
     int depth = 0;
     std::size_t begin = 0;
@@ -211,7 +217,8 @@ class Builder {
     return entry->second;
   }
 
-  // -- values and nodes ------------------------------------------------------------------------------------------------
+  // -- values and nodes
+  // ------------------------------------------------------------------------------------------------
 
   ValueId add(Value value) {
     values_.push_back(std::move(value));
@@ -219,6 +226,7 @@ class Builder {
   }
 
   ValueId make(const Instruction& instruction, std::size_t result, Layout layout) {
+    if (result >= instruction.types.size()) throw ParseError(label(instruction) + " has too few results", 1, 1);
     const ir::ArrayType& type = instruction.types[result];
     Value value;
     value.dims.assign(type.dims.begin(), type.dims.end());
@@ -235,8 +243,8 @@ class Builder {
   }
   double local_bytes(ValueId value) const { return local_bytes(values_[value], values_[value].layout); }
 
-  std::int32_t communicate(const Context& context, NodeKind kind, CollectiveKind collective, AtomSet group, double payload,
-                           std::string what) {
+  std::int32_t communicate(const Context& context, NodeKind kind, CollectiveKind collective, AtomSet group,
+                           double payload, std::string what) {
     Node node;
     node.kind = kind;
     node.what = std::move(what);
@@ -267,8 +275,8 @@ class Builder {
     return std::string(instruction.opcode) + " %" + std::string(instruction.name);
   }
 
-  /// The value in another layout. The same change of the same value costs once, as XLA's common subexpressions make it. Values
-  /// made without data (constants, iota) are made again where they are needed.
+  /// The value in another layout. The same change of the same value costs once, as XLA's common subexpressions make it.
+  /// Values made without data (constants, iota) are made again where they are needed.
   ValueId reshard(const Context& context, ValueId from, const Layout& to, NodeKind kind, const std::string& what) {
     if (values_[from].layout == to) return from;
     if (to.size() != values_[from].layout.size()) return from;
@@ -291,7 +299,9 @@ class Builder {
 
   ValueId operand(const Instruction& instruction, std::size_t index) const {
     if (index >= instruction.operands.size()) {
-      throw ParseError(label(instruction) + " has " + std::to_string(instruction.operands.size()) + " operands, expected more", 1, 1);
+      throw ParseError(
+          label(instruction) + " has " + std::to_string(instruction.operands.size()) + " operands, expected more", 1,
+          1);
     }
     const ir::Operand& op = instruction.operands[index];
     if (op.instruction < 0 || op.instruction >= static_cast<InstructionId>(env_.size()) ||
@@ -301,11 +311,13 @@ class Builder {
     return env_[op.instruction][op.result];
   }
 
-  // -- walking ---------------------------------------------------------------------------------------------------------
+  // -- walking
+  // ---------------------------------------------------------------------------------------------------------
 
   /// Runs a computation on values in the layouts its parameters have; gives what its root returns.
   std::vector<ValueId> run(ComputationId id, const std::vector<ValueId>& arguments, const Context& context) {
-    if (context.depth > kMaximumDepth) throw ParseError("calls and regions nest deeper than " + std::to_string(kMaximumDepth), 1, 1);
+    if (context.depth > kMaximumDepth)
+      throw ParseError("calls and regions nest deeper than " + std::to_string(kMaximumDepth), 1, 1);
     const ir::Computation& computation = program_.computations[id];
     for (std::size_t p = 0; p < computation.parameters.size() && p < arguments.size(); ++p) {
       env_[computation.parameters[p]] = {arguments[p]};
@@ -317,7 +329,9 @@ class Builder {
       const Instruction& op = program_.instructions[instruction];
       if (op.opcode == "parameter") continue;
       if (++operations_ > kMaximumOperations) {
-        throw ParseError("the program runs more than " + std::to_string(kMaximumOperations) + " operations with calls inlined", 1, 1);
+        throw ParseError(
+            "the program runs more than " + std::to_string(kMaximumOperations) + " operations with calls inlined", 1,
+            1);
       }
       if (is_one_of(op.opcode, {"stablehlo.return", "func.return", "sdy.return"})) {
         for (std::size_t o = 0; o < op.operands.size(); ++o) returned.push_back(operand(op, o));
@@ -330,23 +344,26 @@ class Builder {
 
   std::vector<ValueId> evaluate(const Instruction& op, const Context& context) {
     const std::string_view name = strip(op.opcode, "stablehlo.");
+    if (op.types.empty()) return {};
     if (name == "dot_general" || name == "dot") return {dot(op, context)};
     if (name == "while") return loop(op, context);
     if (is_one_of(op.opcode, {"func.call", "stablehlo.composite"})) return call(op, context);
     if (name == "case" || name == "if") return branches(op, context);
     if (op.opcode == "sdy.manual_computation") return manual_computation(op, context);
     if (is_one_of(op.opcode, {"sdy.reshard", "sdy.sharding_constraint"})) return {constrain(op, context)};
-    if (op.opcode.starts_with("sdy.") && op.opcode != "sdy.constant" && !op.operands.empty()) return {sdy_collective(op, context)};
+    if (op.opcode.starts_with("sdy.") && op.opcode != "sdy.constant" && !op.operands.empty())
+      return {sdy_collective(op, context)};
     if (name == "constant" || op.opcode == "sdy.constant" || name == "iota") return constants(op);
-    if (is_one_of(name, {"all_to_all", "all_gather", "all_reduce", "reduce_scatter", "collective_permute", "collective_broadcast",
-                         "ragged_all_to_all"})) {
+    if (is_one_of(name, {"all_to_all", "all_gather", "all_reduce", "reduce_scatter", "collective_permute",
+                         "collective_broadcast", "ragged_all_to_all"})) {
       return visible_collective(op, name, context);
     }
     if (name == "broadcast_in_dim") return {broadcast(op, context)};
     if (name == "transpose") return {transpose(op, context)};
     if (name == "reshape") return {reshape(op, context)};
     if (name == "reduce") return reduce(op, context);
-    if (is_one_of(name, {"dynamic_slice", "slice", "pad", "concatenate", "dynamic_update_slice", "reverse", "sort", "gather"})) {
+    if (is_one_of(name, {"dynamic_slice", "slice", "pad", "concatenate", "dynamic_update_slice", "reverse", "sort",
+                         "gather"})) {
       return windows(op, name, context);
     }
     if (name == "convolution") return {convolution(op, context)};
@@ -363,8 +380,9 @@ class Builder {
     return out;
   }
 
-  /// Every operand of the result's shape comes in the result's layout. Operations of dialects Shardy has no rule for (chlo) carry no
-  /// propagated sharding of their own; XLA expands them before it partitions, so they keep their operand's.
+  /// Every operand of the result's shape comes in the result's layout. Operations of dialects Shardy has no rule for
+  /// (chlo) carry no propagated sharding of their own; XLA expands them before it partitions, so they keep their
+  /// operand's.
   std::vector<ValueId> elementwise(const Instruction& op, const Context& context) {
     std::vector<ValueId> out;
     const bool without_rule = op.opcode.starts_with("chlo.");
@@ -376,7 +394,8 @@ class Builder {
       bool parameter = op.operands.size() == 1;
       for (std::size_t o = 0; o < op.operands.size(); ++o) {
         const ValueId value = operand(op, o);
-        const bool same_shape = std::equal(dims.begin(), dims.end(), values_[value].dims.begin(), values_[value].dims.end());
+        const bool same_shape =
+            std::equal(dims.begin(), dims.end(), values_[value].dims.begin(), values_[value].dims.end());
         if (!same_shape) continue;
         if (without_rule) layout = values_[value].layout;
         // A narrowing convert goes before the move: XLA gathers the narrower of the two.
@@ -403,10 +422,12 @@ class Builder {
   ValueId constrain(const Instruction& op, const Context& context) {
     const std::string_view text = ir::attribute(op, "sharding");
     const ValueId value = operand(op, 0);
-    return reshard(context, value, layout_of(text, values_[value].dims.size()), NodeKind::visible_collective, label(op));
+    return reshard(context, value, layout_of(text, values_[value].dims.size()), NodeKind::visible_collective,
+                   label(op));
   }
 
-  /// Row 1: sdy.all_gather, sdy.all_to_all, sdy.all_slice, ... say the layout they end in; sdy.all_reduce the axes it sums over.
+  /// Row 1: sdy.all_gather, sdy.all_to_all, sdy.all_slice, ... say the layout they end in; sdy.all_reduce the axes it
+  /// sums over.
   ValueId sdy_collective(const Instruction& op, const Context& context) {
     const ValueId value = operand(op, 0);
     const std::string_view text = ir::attribute(op, "out_sharding");
@@ -422,7 +443,8 @@ class Builder {
       }
       Value sum = values_[value];
       sum.carried = {value};
-      sum.reduced_by = communicate(context, NodeKind::visible_collective, CollectiveKind::all_reduce, axes, local_bytes(value), label(op));
+      sum.reduced_by = communicate(context, NodeKind::visible_collective, CollectiveKind::all_reduce, axes,
+                                   local_bytes(value), label(op));
       return add(std::move(sum));
     }
     return reshard(context, value, to, NodeKind::visible_collective, label(op));
@@ -432,7 +454,8 @@ class Builder {
   std::vector<ValueId> visible_collective(const Instruction& op, std::string_view name, const Context& context) {
     std::vector<ValueId> out;
     AtomSet group = 0;
-    const std::string_view groups = ir::attribute(op, name == "collective_permute" ? "source_target_pairs" : "replica_groups");
+    const std::string_view groups =
+        ir::attribute(op, name == "collective_permute" ? "source_target_pairs" : "replica_groups");
     if (const std::size_t open = groups.find("[["); open != std::string_view::npos) {
       const std::size_t close = groups.find(']', open);
       group = table_.varying(integers(groups.substr(open, close == std::string_view::npos ? close : close - open)));
@@ -503,7 +526,8 @@ class Builder {
     values_[result].carried = {from};
   }
 
-  /// The part of the layout that the reshape carries over stays; the rest is gathered first. Then the result is moved to its own layout.
+  /// The part of the layout that the reshape carries over stays; the rest is gathered first. Then the result is moved
+  /// to its own layout.
   ValueId reshape(const Instruction& op, const Context& context) {
     const ValueId value = operand(op, 0);
     const Layout wanted = result_layout(op, 0);
@@ -522,7 +546,8 @@ class Builder {
     return reshard(context, shaped, wanted, NodeKind::producer_consumer, label(op));
   }
 
-  /// Row 5: each device reduces what it holds; the partial results are summed over the axes that divided the reduced dimensions.
+  /// Row 5: each device reduces what it holds; the partial results are summed over the axes that divided the reduced
+  /// dimensions.
   std::vector<ValueId> reduce(const Instruction& op, const Context& context) {
     const auto reduced = integers(ir::attribute(op, "dimensions"));
     std::vector<ValueId> out;
@@ -540,13 +565,16 @@ class Builder {
           group |= atoms_of(in.layout[d]);
         }
       }
-      if (kept.size() != op.types[r].dims.size()) throw ParseError(label(op) + ": its dimensions do not fit its result", 1, 1);
+      if (kept.size() != op.types[r].dims.size())
+        throw ParseError(label(op) + ": its dimensions do not fit its result", 1, 1);
       const ValueId result = make(op, r, kept);
       payload += local_bytes(result);
       out.push_back(result);
     }
-    const std::int32_t node = communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group, payload, label(op));
-    if (!out.empty() && !values_[operand(op, 0)].is_constant) compute(context, label(op), 0, local_bytes(operand(op, 0)));
+    const std::int32_t node =
+        communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group, payload, label(op));
+    if (!out.empty() && !values_[operand(op, 0)].is_constant)
+      compute(context, label(op), 0, local_bytes(operand(op, 0)));
     for (std::size_t r = 0; r < out.size(); ++r) {
       values_[out[r]].reduced_by = node;
       out[r] = reshard(context, out[r], result_layout(op, r), NodeKind::producer_consumer, label(op));
@@ -560,7 +588,8 @@ class Builder {
     for (std::size_t r = 0; r < op.types.size(); ++r) {
       const Layout layout = result_layout(op, r);
       Layout natural = layout;
-      const std::size_t data = name == "concatenate" || name == "sort" ? op.operands.size() : (name == "dynamic_update_slice" ? 2 : 1);
+      const std::size_t data =
+          name == "concatenate" || name == "sort" ? op.operands.size() : (name == "dynamic_update_slice" ? 2 : 1);
       ValueId first = -1;
       bool constant = true;
       double bytes = 0;
@@ -583,7 +612,8 @@ class Builder {
         values_[result].is_constant = constant;
         values_[result].carried = {first};
       }
-      if ((name == "pad" || name == "concatenate") && !constant) compute(context, label(op), 0, bytes + local_bytes(result));
+      if ((name == "pad" || name == "concatenate") && !constant)
+        compute(context, label(op), 0, bytes + local_bytes(result));
       out.push_back(reshard(context, result, layout, NodeKind::producer_consumer, label(op)));
     }
     return out;
@@ -592,22 +622,26 @@ class Builder {
   std::vector<ValueId> call(const Instruction& op, const Context& context) {
     std::string_view callee = ir::attribute(op, op.opcode == "func.call" ? "callee" : "decomposition");
     callee = strip(callee, "@");
-    if (callee.starts_with('"') && callee.ends_with('"') && callee.size() >= 2) callee = callee.substr(1, callee.size() - 2);
+    if (callee.starts_with('"') && callee.ends_with('"') && callee.size() >= 2)
+      callee = callee.substr(1, callee.size() - 2);
     ComputationId function = op.called.empty() ? ir::none : op.called[0];
     if (const auto known = functions_.find(callee); known != functions_.end()) function = known->second;
-    if (function == ir::none) throw ParseError(label(op) + " calls @" + std::string(callee) + ", which the module does not have", 1, 1);
+    if (function == ir::none)
+      throw ParseError(label(op) + " calls @" + std::string(callee) + ", which the module does not have", 1, 1);
     std::vector<ValueId> arguments;
     const auto& parameters = program_.computations[function].parameters;
     for (std::size_t o = 0; o < op.operands.size() && o < parameters.size(); ++o) {
       const ValueId value = operand(op, o);
       arguments.push_back(context.manual ? value
-                                         : reshard(context, value, argument_layout(function, o), NodeKind::producer_consumer, label(op)));
+                                         : reshard(context, value, argument_layout(function, o),
+                                                   NodeKind::producer_consumer, label(op)));
     }
     Context inner = context;
     ++inner.depth;
     std::vector<ValueId> out = run(function, arguments, inner);
     for (std::size_t r = 0; r < out.size() && r < op.types.size(); ++r) {
-      if (!context.manual) out[r] = reshard(context, out[r], result_layout(op, r), NodeKind::producer_consumer, label(op));
+      if (!context.manual)
+        out[r] = reshard(context, out[r], result_layout(op, r), NodeKind::producer_consumer, label(op));
     }
     return out;
   }
@@ -634,7 +668,8 @@ class Builder {
       const ValueId value = operand(op, o);
       if (o >= in.size()) throw ParseError(label(op) + " has fewer in_shardings than operands", 1, 1);
       const Layout wanted = table_.layout(in[o], values_[value].dims.size());
-      const ValueId moved = reshard(context, value, wanted, NodeKind::opaque_boundary, label(op) + " operand " + std::to_string(o));
+      const ValueId moved =
+          reshard(context, value, wanted, NodeKind::opaque_boundary, label(op) + " operand " + std::to_string(o));
       Layout free = wanted;
       for (DimAxes& axes : free) std::erase_if(axes, [&](Atom atom) { return (manual & bit(atom)) != 0; });
       const ValueId local = make(program_.instructions[body.parameters[o]], 0, std::move(free));
@@ -654,7 +689,8 @@ class Builder {
     return results;
   }
 
-  // -- loops -----------------------------------------------------------------------------------------------------------
+  // -- loops
+  // -----------------------------------------------------------------------------------------------------------
 
   std::optional<std::int64_t> integer_constant(const ir::Operand& operand) const {
     if (operand.instruction < 0) return std::nullopt;
@@ -676,18 +712,21 @@ class Builder {
     for (const Instruction& compare : program_.of(op.called[0])) {
       if (compare.opcode != "stablehlo.compare" || compare.operands.size() != 2) continue;
       const auto bound = integer_constant(compare.operands[1]);
-      const auto counter = std::find(condition.parameters.begin(), condition.parameters.end(), compare.operands[0].instruction);
+      const auto counter =
+          std::find(condition.parameters.begin(), condition.parameters.end(), compare.operands[0].instruction);
       if (!bound || counter == condition.parameters.end()) continue;
       const auto index = static_cast<std::size_t>(counter - condition.parameters.begin());
       if (index >= op.operands.size() || index >= body.parameters.size()) return 1;
       const auto start = integer_constant(op.operands[index]);
       std::int64_t step = 0;
       for (const Instruction& root : program_.of(op.called[1])) {
-        if (root.opcode != "stablehlo.return" || root.computation != op.called[1] || index >= root.operands.size()) continue;
+        if (root.opcode != "stablehlo.return" || root.computation != op.called[1] || index >= root.operands.size())
+          continue;
         const Instruction& next = program_.instructions[root.operands[index].instruction];
         if (next.opcode != "stablehlo.add" || next.operands.size() != 2) continue;
         for (int side = 0; side < 2; ++side) {
-          if (next.operands[side].instruction == body.parameters[index]) step = integer_constant(next.operands[1 - side]).value_or(0);
+          if (next.operands[side].instruction == body.parameters[index])
+            step = integer_constant(next.operands[1 - side]).value_or(0);
         }
       }
       if (!start || step <= 0) return 1;
@@ -727,7 +766,8 @@ class Builder {
     std::vector<ValueId> roots;
     for (std::size_t r = 0; r < count; ++r) {
       if (r < returned.size() && r < body.parameters.size()) {
-        const ValueId back = reshard(inner, returned[r], values_[arguments[r]].layout, NodeKind::producer_consumer, label(op) + " back edge");
+        const ValueId back = reshard(inner, returned[r], values_[arguments[r]].layout, NodeKind::producer_consumer,
+                                     label(op) + " back edge");
         if (!is_invariant(op, r)) roots.push_back(back);
       }
       Value result = values_[arguments[r]];
@@ -774,33 +814,40 @@ class Builder {
   void choose_block() {
     std::int32_t block = -1;
     for (std::size_t l = 0; l < loops_.size(); ++l) {
-      if (loops_[l].trips > 1 && (block < 0 || loops_[l].flops > loops_[block].flops)) block = static_cast<std::int32_t>(l);
+      if (loops_[l].trips > 1 && (block < 0 || loops_[l].flops > loops_[block].flops))
+        block = static_cast<std::int32_t>(l);
     }
     if (block < 0) return;
     graph_.proxy_layers = loops_[block].trips;
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) graph_.nodes[n].in_block = loop_of_[n] == block;
   }
 
-  // -- contractions ----------------------------------------------------------------------------------------------------
+  // -- contractions
+  // ----------------------------------------------------------------------------------------------------
 
-  /// The axes by which both operands of a contraction are divided over one contracted dimension; empty where that takes a gather.
+  /// The axes by which both operands of a contraction are divided over one contracted dimension; empty where that takes
+  /// a gather.
   DimAxes shared_axes(ValueId lhs, std::int64_t lhs_dim, ValueId rhs, std::int64_t rhs_dim, AtomSet used) const {
     const DimAxes& a = values_[lhs].layout[lhs_dim];
     const DimAxes& b = values_[rhs].layout[rhs_dim];
     if (a == b) return a;
     if (a.empty() || b.empty()) return {};
     const AtomSet both = atoms_of(a) & atoms_of(b);
-    // The same axes but for some that the result uses: those are gathered, the rest stays, unless the devices that share the result's
-    // piece could take all of the pieces: then XLA gathers both operands.
+    // The same axes but for some that the result uses: those are gathered, the rest stays, unless the devices that
+    // share the result's piece could take all of the pieces: then XLA gathers both operands.
     const std::int64_t devices = table_.size(table_.all() & ~used);
     const auto keeps = [&](const DimAxes& fewer, const DimAxes& more) {
-      return both == atoms_of(fewer) && (atoms_of(more) & ~both & ~used) == 0 && !(both & used) && devices % table_.size(more) != 0;
+      return both == atoms_of(fewer) && (atoms_of(more) & ~both & ~used) == 0 && !(both & used) &&
+             devices % table_.size(more) != 0;
     };
     if (keeps(a, b)) return a;
     if (keeps(b, a)) return b;
     // Other axes of the same size: the smaller operand is permuted.
     if (both == 0 && table_.size(a) == table_.size(b) && !((atoms_of(a) | atoms_of(b)) & used)) {
-      return local_elements(values_[lhs].dims, values_[lhs].layout) < local_elements(values_[rhs].dims, values_[rhs].layout) ? b : a;
+      return local_elements(values_[lhs].dims, values_[lhs].layout) <
+                     local_elements(values_[rhs].dims, values_[rhs].layout)
+                 ? b
+                 : a;
     }
     return {};
   }
@@ -808,16 +855,18 @@ class Builder {
   /// True if an operand has to give up an axis that the contraction uses otherwise.
   bool clashes(ValueId value, const Layout& target, AtomSet used) const {
     AtomSet dropped = 0;
-    for (std::size_t d = 0; d < target.size(); ++d) dropped |= atoms_of(values_[value].layout[d]) & ~atoms_of(target[d]);
+    for (std::size_t d = 0; d < target.size(); ++d)
+      dropped |= atoms_of(values_[value].layout[d]) & ~atoms_of(target[d]);
     return (dropped & used) != 0;
   }
 
-  /// XLA partitions inside the groups that the result's axes make. Where the devices of such a group are a multiple of an operand's pieces, it
-  /// first permutes the pieces onto the axes that nothing else uses. For partial sums the pieces are cut as far as there are devices; that
-  /// needs all of the operand's axes to clash, and a piece count's share of |W| above |Y|. Returns the contracted dimension that is
-  /// then divided by all idle axes.
-  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle, AtomSet used,
-                                          const std::vector<std::int64_t>& contract, double result_elements, const std::string& what) {
+  /// XLA partitions inside the groups that the result's axes make. Where the devices of such a group are a multiple of
+  /// an operand's pieces, it first permutes the pieces onto the axes that nothing else uses. For partial sums the
+  /// pieces are cut as far as there are devices; that needs all of the operand's axes to clash, and a piece count's
+  /// share of |W| above |Y|. Returns the contracted dimension that is then divided by all idle axes.
+  std::optional<std::size_t> move_to_idle(const Context& context, ValueId& value, const Layout& target, AtomSet idle,
+                                          AtomSet used, const std::vector<std::int64_t>& contract,
+                                          double result_elements, const std::string& what) {
     const Layout& layout = values_[value].layout;
     std::vector<std::size_t> dropping;
     AtomSet dropped = 0;
@@ -830,9 +879,10 @@ class Builder {
     const std::int64_t pieces = table_.size(dropped);
     const std::int64_t devices = table_.size(idle);
     if (pieces == 1 || devices % pieces != 0) return std::nullopt;
-    const bool contracts = dropping.size() == 1 &&
-                           std::find(contract.begin(), contract.end(), static_cast<std::int64_t>(dropping[0])) != contract.end();
-    const double share = local_elements(values_[value].dims, target) * static_cast<double>(pieces) / static_cast<double>(devices);
+    const bool contracts = dropping.size() == 1 && std::find(contract.begin(), contract.end(),
+                                                             static_cast<std::int64_t>(dropping[0])) != contract.end();
+    const double share =
+        local_elements(values_[value].dims, target) * static_cast<double>(pieces) / static_cast<double>(devices);
     const bool partial_sums = contracts && (dropped & ~used) == 0 && share > result_elements;
     // The axes the pieces go to: all idle ones for partial sums, otherwise as many, minor first, as there are pieces.
     DimAxes axes;
@@ -851,7 +901,8 @@ class Builder {
       moved = layout;  // no whole axes of that size: the gather stays on the operand's own
     }
     const NodeKind kind = values_[value].is_parameter ? NodeKind::weight_gather : NodeKind::producer_consumer;
-    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved), what + " to idle axes");
+    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved),
+                what + " to idle axes");
     Value copy = values_[value];
     copy.carried = {value};
     copy.layout = std::move(moved);
@@ -873,10 +924,10 @@ class Builder {
     return reshard(context, value, target, NodeKind::producer_consumer, what);
   }
 
-  /// Rows 3 and 4. XLA's choice, seen over sizes (docs/prediction.md): where both operands are divided alike over the contracted
-  /// dimension, partial sums; where only one is, by axes the result does not use, partial sums if that operand has more elements
-  /// than the result and a gather of it otherwise; where an axis is already used by the result, or the two are divided differently,
-  /// the operand is gathered whatever the sizes.
+  /// Rows 3 and 4. XLA's choice, seen over sizes: where both operands are divided alike over the contracted
+  /// dimension, partial sums; where only one is, by axes the result does not use, partial sums if that operand has more
+  /// elements than the result and a gather of it otherwise; where an axis is already used by the result, or the two are
+  /// divided differently, the operand is gathered whatever the sizes, in the way of move_to_idle.
   ValueId dot(const Instruction& op, const Context& context) {
     const std::string_view numbers = ir::attribute(op, "dot_dimension_numbers");
     auto lhs_batch = field(numbers, "lhs_batching_dimensions");
@@ -892,11 +943,13 @@ class Builder {
       rhs_contract = {0};
     }
     const auto in_range = [](const std::vector<std::int64_t>& dims, std::size_t rank) {
-      return std::all_of(dims.begin(), dims.end(), [&](std::int64_t d) { return d >= 0 && d < static_cast<std::int64_t>(rank); });
+      return std::all_of(dims.begin(), dims.end(),
+                         [&](std::int64_t d) { return d >= 0 && d < static_cast<std::int64_t>(rank); });
     };
     const Layout wanted = result_layout(op, 0);
-    if (lhs_batch.size() != rhs_batch.size() || lhs_contract.size() != rhs_contract.size() || !in_range(lhs_batch, lhs_rank) ||
-        !in_range(lhs_contract, lhs_rank) || !in_range(rhs_batch, rhs_rank) || !in_range(rhs_contract, rhs_rank) ||
+    if (lhs_batch.size() != rhs_batch.size() || lhs_contract.size() != rhs_contract.size() ||
+        !in_range(lhs_batch, lhs_rank) || !in_range(lhs_contract, lhs_rank) || !in_range(rhs_batch, rhs_rank) ||
+        !in_range(rhs_contract, rhs_rank) ||
         wanted.size() + lhs_batch.size() + 2 * lhs_contract.size() != lhs_rank + rhs_rank) {
       throw ParseError(label(op) + ": its dimension numbers do not fit its operands", 1, 1);
     }
@@ -904,16 +957,20 @@ class Builder {
     Layout left(lhs_rank);
     Layout right(rhs_rank);
     std::size_t next = 0;
-    for (std::size_t b = 0; b < lhs_batch.size(); ++b, ++next) left[lhs_batch[b]] = right[rhs_batch[b]] = wanted[next];
+    const auto next_axes = [&]() -> const DimAxes& {
+      if (next >= wanted.size()) throw ParseError(label(op) + ": its dimension numbers name a dimension twice", 1, 1);
+      return wanted[next++];
+    };
+    for (std::size_t b = 0; b < lhs_batch.size(); ++b) left[lhs_batch[b]] = right[rhs_batch[b]] = next_axes();
     const auto is_free = [](const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b, std::size_t d) {
       const auto dim = static_cast<std::int64_t>(d);
       return std::find(a.begin(), a.end(), dim) == a.end() && std::find(b.begin(), b.end(), dim) == b.end();
     };
     for (std::size_t d = 0; d < lhs_rank; ++d) {
-      if (is_free(lhs_batch, lhs_contract, d)) left[d] = wanted[next++];
+      if (is_free(lhs_batch, lhs_contract, d)) left[d] = next_axes();
     }
     for (std::size_t d = 0; d < rhs_rank; ++d) {
-      if (is_free(rhs_batch, rhs_contract, d)) right[d] = wanted[next++];
+      if (is_free(rhs_batch, rhs_contract, d)) right[d] = next_axes();
     }
     const AtomSet used = atoms_of(wanted);
     const double result_elements = local_elements({op.types[0].dims.begin(), op.types[0].dims.end()}, wanted);
@@ -932,7 +989,8 @@ class Builder {
       const bool from_left = b.empty();
       if (!left[lhs_contract[k]].empty() || a.empty() == b.empty() || (from_left ? left_clash : right_clash)) continue;
       const DimAxes& axes = from_left ? a : b;
-      const double gathered = from_left ? local_elements(values_[lhs].dims, left) : local_elements(values_[rhs].dims, right);
+      const double gathered =
+          from_left ? local_elements(values_[lhs].dims, left) : local_elements(values_[rhs].dims, right);
       if ((atoms_of(axes) & (used | partial)) != 0 || gathered <= result_elements) continue;
       left[lhs_contract[k]] = right[rhs_contract[k]] = axes;
       partial |= atoms_of(axes);
@@ -962,19 +1020,21 @@ class Builder {
       contracted *= static_cast<double>(local_length(table_, values_[lhs].dims[k], values_[lhs].layout[k]));
     }
     const ValueId result = make(op, 0, wanted);
-    compute(context, label(op), 2 * result_elements * contracted, local_bytes(lhs) + local_bytes(rhs) + local_bytes(result));
+    compute(context, label(op), 2 * result_elements * contracted,
+            local_bytes(lhs) + local_bytes(rhs) + local_bytes(result));
     if (const AtomSet scattered = partial & used; scattered != 0) {
       Layout before = wanted;
       for (DimAxes& axes : before) std::erase_if(axes, [&](Atom atom) { return (scattered & bit(atom)) != 0; });
-      communicate(context, NodeKind::sharded_contraction, CollectiveKind::reduce_scatter, scattered, local_bytes(values_[result], before),
-                  label(op));
+      communicate(context, NodeKind::sharded_contraction, CollectiveKind::reduce_scatter, scattered,
+                  local_bytes(values_[result], before), label(op));
     }
-    values_[result].reduced_by =
-        communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce, partial & ~used, local_bytes(result), label(op));
+    values_[result].reduced_by = communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce,
+                                             partial & ~used, local_bytes(result), label(op));
     return result;
   }
 
-  /// Contracted over input features and window; features divided on both sides give partial sums, otherwise they are gathered.
+  /// Contracted over input features and window; features divided on both sides give partial sums, otherwise they are
+  /// gathered.
   ValueId convolution(const Instruction& op, const Context& context) {
     const std::string_view numbers = ir::attribute(op, "dimension_numbers");
     const auto position = [&](int bracket, char letter) -> std::size_t {
@@ -998,8 +1058,8 @@ class Builder {
     const std::size_t out_feature = position(2, 'f');
     const std::size_t in_batch = position(0, 'b');
     const std::size_t out_batch = position(2, 'b');
-    if (in_feature >= left.size() || in_batch >= left.size() || kernel_in >= right.size() || kernel_out >= right.size() ||
-        out_feature >= wanted.size() || out_batch >= wanted.size()) {
+    if (in_feature >= left.size() || in_batch >= left.size() || kernel_in >= right.size() ||
+        kernel_out >= right.size() || out_feature >= wanted.size() || out_batch >= wanted.size()) {
       throw ParseError(label(op) + ": its dimension numbers do not fit its operands", 1, 1);
     }
     left[in_batch] = wanted[out_batch];
@@ -1014,18 +1074,20 @@ class Builder {
     const ValueId result = make(op, 0, wanted);
     Layout window = right;
     window[kernel_out].clear();
-    const double kernel = local_elements(values_[rhs].dims, window) / static_cast<double>(std::max<std::int64_t>(1, values_[rhs].dims[kernel_out]));
+    const double kernel = local_elements(values_[rhs].dims, window) /
+                          static_cast<double>(std::max<std::int64_t>(1, values_[rhs].dims[kernel_out]));
     compute(context, label(op), 2 * local_elements(values_[result].dims, wanted) * kernel,
             local_bytes(lhs) + local_bytes(rhs) + local_bytes(result));
-    values_[result].reduced_by =
-        communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce, partial, local_bytes(result), label(op));
+    values_[result].reduced_by = communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce,
+                                             partial, local_bytes(result), label(op));
     return result;
   }
 
-  // -- opaque kernels --------------------------------------------------------------------------------------------------
+  // -- opaque kernels
+  // --------------------------------------------------------------------------------------------------
 
-  /// An attention kernel is known by its operands: queries [.., heads, q, d], keys and values [.., heads, k, d] of a head_dim the
-  /// workload declares. Its time is grid steps x cycles a step, the lengths padded to the blocks.
+  /// An attention kernel is known by its operands: queries [.., heads, q, d], keys and values [.., heads, k, d] of a
+  /// head_dim the workload declares. Its time is grid steps x cycles a step, the lengths padded to the blocks.
   std::vector<ValueId> custom_call(const Instruction& op, const Context& context) {
     std::vector<const Value*> tensors;
     double bytes = 0;
@@ -1038,7 +1100,8 @@ class Builder {
       const Value& value = values_[operand(op, o)];
       bytes += local_bytes(value, value.layout);
       if (value.dims.size() < 3 || bits(value.dtype) < 8 || !is_head_dim(value.dims.back())) continue;
-      if (value.dtype == DType::bf16 || value.dtype == DType::f32 || value.dtype == DType::f16) tensors.push_back(&value);
+      if (value.dtype == DType::bf16 || value.dtype == DType::f32 || value.dtype == DType::f16)
+        tensors.push_back(&value);
     }
     if (tensors.size() < 3) {
       compute(context, label(op), 0, bytes);
@@ -1052,12 +1115,14 @@ class Builder {
     };
     const std::int64_t block_q = std::max<std::int64_t>(1, candidate_.blocks.queries);
     const std::int64_t block_k = std::max<std::int64_t>(1, candidate_.blocks.keys);
-    const double steps = product({q.data(), q.size() - 2}) * blocks_of(q[q.size() - 2], block_q) * blocks_of(k[k.size() - 2], block_k);
+    const double steps =
+        product({q.data(), q.size() - 2}) * blocks_of(q[q.size() - 2], block_q) * blocks_of(k[k.size() - 2], block_k);
     const double block_area = static_cast<double>(block_q) * static_cast<double>(block_k);
     // QK^T and PV: 2 x 2 x q x k x d.
     const double flops = 4 * steps * block_area * head_dim;
     const double cycles = hardware_.attention_step_cycles.value * block_area / (512.0 * 512.0) * head_dim / 128.0;
-    compute(context, label(op), flops, bytes, hardware_.clock_hz.value > 0 ? steps * cycles / hardware_.clock_hz.value : 0);
+    compute(context, label(op), flops, bytes,
+            hardware_.clock_hz.value > 0 ? steps * cycles / hardware_.clock_hz.value : 0);
     return out;
   }
 

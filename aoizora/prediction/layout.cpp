@@ -54,20 +54,22 @@ AtomSet atoms_of(const Layout& layout) {
 
 AxisTable::AxisTable(std::span<const NamedAxis> axes, std::string_view text) {
   const std::vector<SubAxis> subs = sub_axes(text);
+  double devices = 1;
   for (const NamedAxis& axis : axes) {
     const auto same = std::find_if(axes_.begin(), axes_.end(), [&](const Axis& a) { return a.name == axis.name; });
     if (same != axes_.end()) {
       if (same->size == axis.size) continue;
-      throw ParseError("mesh axis '" + std::string(axis.name) + "' has size " + std::to_string(same->size) + " in one mesh and " +
-                           std::to_string(axis.size) + " in another; give them different names",
+      throw ParseError("mesh axis '" + std::string(axis.name) + "' has size " + std::to_string(same->size) +
+                           " in one mesh and " + std::to_string(axis.size) + " in another; give them different names",
                        1, 1);
     }
     std::vector<std::int64_t> cuts{1, axis.size};
     for (const SubAxis& sub : subs) {
       if (sub.name != axis.name) continue;
       if (sub.pre > axis.size || sub.size > axis.size / sub.pre) {
-        throw ParseError("sub-axis (" + std::to_string(sub.pre) + ")" + std::to_string(sub.size) + " is larger than mesh axis '" +
-                             std::string(axis.name) + "' of size " + std::to_string(axis.size),
+        throw ParseError("sub-axis (" + std::to_string(sub.pre) + ")" + std::to_string(sub.size) +
+                             " is larger than mesh axis '" + std::string(axis.name) + "' of size " +
+                             std::to_string(axis.size),
                          1, 1);
       }
       cuts.push_back(sub.pre);
@@ -78,7 +80,8 @@ AxisTable::AxisTable(std::span<const NamedAxis> axes, std::string_view text) {
     Axis entry{axis.name, axis.size, {}};
     for (std::size_t i = 1; i < cuts.size(); ++i) {
       if (cuts[i] % cuts[i - 1] != 0) {
-        throw ParseError("sub-axes of mesh axis '" + std::string(axis.name) + "' overlap without dividing each other", 1, 1);
+        throw ParseError("sub-axes of mesh axis '" + std::string(axis.name) + "' overlap without dividing each other",
+                         1, 1);
       }
       if (sizes_.size() == 64) throw ParseError("the meshes have more than 64 axes and sub-axes", 1, 1);
       entry.atoms.push_back(static_cast<Atom>(sizes_.size()));
@@ -87,13 +90,16 @@ AxisTable::AxisTable(std::span<const NamedAxis> axes, std::string_view text) {
                                          : std::string(axis.name) + ":(" + std::to_string(cuts[i - 1]) + ")" +
                                                std::to_string(cuts[i] / cuts[i - 1]));
     }
+    devices *= static_cast<double>(axis.size);
+    if (devices > 1e12) throw ParseError("the meshes have more than 1e12 devices", 1, 1);
     axes_.push_back(std::move(entry));
   }
 }
 
 void AxisTable::append(const AxisRef& ref, DimAxes& out) const {
   const auto axis = std::find_if(axes_.begin(), axes_.end(), [&](const Axis& a) { return a.name == ref.name; });
-  if (axis == axes_.end()) throw ParseError("sharding names '" + std::string(ref.name) + "', which is no axis of the mesh", 1, 1);
+  if (axis == axes_.end())
+    throw ParseError("sharding names '" + std::string(ref.name) + "', which is no axis of the mesh", 1, 1);
   const std::int64_t begin = ref.pre;
   const std::int64_t end = ref.size == 0 ? axis->size : ref.pre * ref.size;
   std::int64_t at = 1;
@@ -105,11 +111,20 @@ void AxisTable::append(const AxisRef& ref, DimAxes& out) const {
 
 Layout AxisTable::layout(const TensorSharding& sharding, std::size_t rank) const {
   if (sharding.dims.size() != rank) {
-    throw ParseError("sharding of " + std::to_string(sharding.dims.size()) + " dimensions on a tensor of " + std::to_string(rank), 1, 1);
+    throw ParseError(
+        "sharding of " + std::to_string(sharding.dims.size()) + " dimensions on a tensor of " + std::to_string(rank), 1,
+        1);
   }
   Layout layout(rank);
   for (std::size_t d = 0; d < rank; ++d) {
     for (const AxisRef& ref : sharding.dims[d].axes) append(ref, layout[d]);
+  }
+  AtomSet seen = 0;
+  for (const DimAxes& axes : layout) {
+    for (const Atom atom : axes) {
+      if (seen & bit(atom)) throw ParseError("sharding uses mesh axis '" + labels_[atom] + "' twice", 1, 1);
+      seen |= bit(atom);
+    }
   }
   return layout;
 }
@@ -178,7 +193,8 @@ std::int64_t local_length(const AxisTable& table, std::int64_t length, const Dim
 
 std::vector<std::int64_t> local_dims(const AxisTable& table, std::span<const std::int64_t> dims, const Layout& layout) {
   std::vector<std::int64_t> local(dims.begin(), dims.end());
-  for (std::size_t d = 0; d < local.size() && d < layout.size(); ++d) local[d] = local_length(table, local[d], layout[d]);
+  for (std::size_t d = 0; d < local.size() && d < layout.size(); ++d)
+    local[d] = local_length(table, local[d], layout[d]);
   return local;
 }
 
@@ -199,7 +215,8 @@ std::vector<ReshardStep> reshard_steps(const AxisTable& table, Layout from, cons
   };
   // Cuts by axes nothing else uses: they make every later step smaller.
   for (std::size_t d = 0; d < rank; ++d) {
-    while (common(d) == from[d].size() && from[d].size() < to[d].size() && !(atoms_of(from) & bit(to[d][from[d].size()]))) {
+    while (common(d) == from[d].size() && from[d].size() < to[d].size() &&
+           !(atoms_of(from) & bit(to[d][from[d].size()]))) {
       from[d].push_back(to[d][from[d].size()]);
     }
   }
@@ -277,8 +294,8 @@ ReshapeLayout through_reshape(const AxisTable& table, std::span<const std::int64
         return out;
       }
     }
-    // Axes carry over major first while they divide what both sides have left of their major dimension; a minor dimension
-    // may follow only once all before it are used up.
+    // Axes carry over major first while they divide what both sides have left of their major dimension; a minor
+    // dimension may follow only once all before it are used up.
     std::size_t x = i;
     std::size_t y = j;
     std::int64_t from_left = from[x];

@@ -10,8 +10,8 @@
 
 namespace aoizora::prediction {
 
-/// The smallest piece of a mesh axis that any sharding of the program names: an index into AxisTable. Whole axes where no sharding
-/// names a sub-axis.
+/// The smallest piece of a mesh axis that any sharding of the program names: an index into AxisTable. Whole axes where
+/// no sharding names a sub-axis.
 using Atom = std::uint8_t;
 using AtomSet = std::uint64_t;
 inline constexpr AtomSet bit(Atom atom) { return AtomSet{1} << atom; }
@@ -25,14 +25,16 @@ AtomSet atoms_of(const DimAxes& axes);
 AtomSet atoms_of(const Layout& layout);
 inline bool is_replicated(const Layout& layout) { return atoms_of(layout) == 0; }
 
-/// The axes of the program's meshes, cut at every sub-axis boundary that `text` names. At most 64 atoms. Axes of size 1 have none.
+/// The axes of the program's meshes, cut at every sub-axis boundary that `text` names. At most 64 atoms. Axes of size 1
+/// have none.
 class AxisTable {
  public:
   AxisTable() = default;
   /// Throws ParseError where meshes disagree on an axis or sub-axes do not divide it.
   AxisTable(std::span<const NamedAxis> axes, std::string_view text);
 
-  Layout layout(const TensorSharding& sharding, std::size_t rank) const;  ///< throws ParseError for unknown axes or another rank
+  Layout layout(const TensorSharding& sharding,
+                std::size_t rank) const;  ///< throws ParseError for unknown axes or another rank
   AtomSet set(std::string_view axis) const;
   std::int64_t size(Atom atom) const { return sizes_[atom]; }
   std::int64_t size(const DimAxes& axes) const;
@@ -68,12 +70,13 @@ struct ReshardStep {
   Layout after;
 };
 
-/// Steps from one layout to another, cheapest known order: cut what is free, exchange axes that move to another dimension (all-to-all),
-/// gather the rest; a dimension whose axes only change order is a permute. The last step may leave cuts to do, which are free.
+/// Steps from one layout to another, cheapest known order: cut what is free, exchange axes that move to another
+/// dimension (all-to-all), gather the rest; a dimension whose axes only change order is a permute. The last step may
+/// leave cuts to do, which are free.
 std::vector<ReshardStep> reshard_steps(const AxisTable& table, Layout from, const Layout& to);
 
-/// Layout of the result of a reshape with no data moved, as far as there is one: `kept` is the part of the operand's layout that
-/// carries over (the rest must be gathered first), `result` what it becomes.
+/// Layout of the result of a reshape with no data moved, as far as there is one: `kept` is the part of the operand's
+/// layout that carries over (the rest must be gathered first), `result` what it becomes.
 struct ReshapeLayout {
   Layout kept;
   Layout result;

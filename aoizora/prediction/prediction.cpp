@@ -9,13 +9,20 @@ using topology::CollectiveKind;
 
 std::string_view name(NodeKind kind) {
   switch (kind) {
-    case NodeKind::compute: return "compute";
-    case NodeKind::visible_collective: return "visible_collective";
-    case NodeKind::producer_consumer: return "producer_consumer";
-    case NodeKind::sharded_contraction: return "sharded_contraction";
-    case NodeKind::weight_gather: return "weight_gather";
-    case NodeKind::sharded_reduction: return "sharded_reduction";
-    case NodeKind::opaque_boundary: return "opaque_boundary";
+    case NodeKind::compute:
+      return "compute";
+    case NodeKind::visible_collective:
+      return "visible_collective";
+    case NodeKind::producer_consumer:
+      return "producer_consumer";
+    case NodeKind::sharded_contraction:
+      return "sharded_contraction";
+    case NodeKind::weight_gather:
+      return "weight_gather";
+    case NodeKind::sharded_reduction:
+      return "sharded_reduction";
+    case NodeKind::opaque_boundary:
+      return "opaque_boundary";
   }
   return "unknown";
 }
@@ -27,17 +34,21 @@ double volume_factor(CollectiveKind kind, std::int64_t n) {
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:
     case CollectiveKind::all_to_all:
-    case CollectiveKind::ragged_all_to_all: return share;
-    case CollectiveKind::all_reduce: return 2 * share;
+    case CollectiveKind::ragged_all_to_all:
+      return share;
+    case CollectiveKind::all_reduce:
+      return 2 * share;
     case CollectiveKind::permute:
-    case CollectiveKind::broadcast: return 1;
+    case CollectiveKind::broadcast:
+      return 1;
   }
   return 1;
 }
 
 namespace {
 
-// C_comp(v) = FLOPs(v, s) / ρ_dev (paper 4.3), or the time its bytes take through HBM where that is longer; a kernel has its own time.
+// C_comp(v) = FLOPs(v, s) / ρ_dev (paper 4.3), or the time its bytes take through HBM where that is longer; a kernel
+// has its own time.
 double compute_seconds(const Node& node, const topology::Hardware& hardware) {
   if (node.kernel_seconds > 0) return node.kernel_seconds;
   const double rho = hardware.peak_flops_per_second.value * hardware.matmul_efficiency.value;
@@ -46,8 +57,9 @@ double compute_seconds(const Node& node, const topology::Hardware& hardware) {
   return std::max(flops, hbm);
 }
 
-// C_comm(v) = α_τ + β_τ φ_τ(n) B (paper 4.3). 1/β is the bandwidth of the best placement a group of n can have: one link between
-// two chips, both directions of a ring for more. Stage one must not lose a candidate that some placement makes good.
+// C_comm(v) = α_τ + β_τ φ_τ(n) B (paper 4.3). 1/β is the bandwidth of the best placement a group of n can have: one
+// link between two chips, both directions of a ring for more. Stage one must not lose a candidate that some placement
+// makes good.
 double communication_seconds(const Node& node, const topology::Hardware& hardware) {
   const auto rate = hardware.collectives.find(node.collective);
   double alpha = 0;
@@ -86,18 +98,23 @@ Q1 score(const PredictionGraph& graph, const topology::Hardware& hardware, std::
       if (node.feeds_carry) q1.carried_all_reduce_seconds += seconds;
     }
     if (node.in_block && graph.proxy_layers > 0) {
-      q1.block_bytes[node.collective] += node.payload_bytes * static_cast<double>(node.trips) / static_cast<double>(graph.proxy_layers);
+      q1.block_bytes[node.collective] +=
+          node.payload_bytes * static_cast<double>(node.trips) / static_cast<double>(graph.proxy_layers);
     }
   }
   // Q1 = max(C_comp, C_comm - C_ar) + C_ar
-  q1.seconds = std::max(q1.compute_seconds, q1.communication_seconds - q1.carried_all_reduce_seconds) + q1.carried_all_reduce_seconds;
+  q1.seconds = std::max(q1.compute_seconds, q1.communication_seconds - q1.carried_all_reduce_seconds) +
+               q1.carried_all_reduce_seconds;
   return q1;
 }
 
 std::string to_json(const PredictionGraph& graph, const Q1& q1) {
   boost::json::array nodes;
   for (const Node& node : graph.nodes) {
-    boost::json::object out{{"kind", std::string(name(node.kind))}, {"what", node.what}, {"trips", node.trips}, {"in_block", node.in_block}};
+    boost::json::object out{{"kind", std::string(name(node.kind))},
+                            {"what", node.what},
+                            {"trips", node.trips},
+                            {"in_block", node.in_block}};
     if (node.kind == NodeKind::compute) {
       out["flops"] = node.flops;
       out["hbm_bytes"] = node.hbm_bytes;

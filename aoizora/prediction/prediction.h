@@ -14,12 +14,12 @@ namespace aoizora::prediction {
 /// The rows of the paper's Table 1, and compute.
 enum class NodeKind : std::uint8_t {
   compute,
-  visible_collective,     ///< row 1: compiler-visible collective or reshard
-  producer_consumer,      ///< row 2: incompatible producer and consumer shardings
-  sharded_contraction,    ///< row 3: partial sums of a contraction, |Y|
-  weight_gather,          ///< row 4: the weight is gathered instead, |W|
-  sharded_reduction,      ///< row 5: partial sums of a reduction, |Y|
-  opaque_boundary,        ///< row 6: what an opaque kernel needs at its boundary
+  visible_collective,   ///< row 1: compiler-visible collective or reshard
+  producer_consumer,    ///< row 2: incompatible producer and consumer shardings
+  sharded_contraction,  ///< row 3: partial sums of a contraction, |Y|
+  weight_gather,        ///< row 4: the weight is gathered instead, |W|
+  sharded_reduction,    ///< row 5: partial sums of a reduction, |Y|
+  opaque_boundary,      ///< row 6: what an opaque kernel needs at its boundary
 };
 std::string_view name(NodeKind kind);
 
@@ -44,19 +44,20 @@ struct PredictionGraph {
   std::int64_t proxy_layers = 0;  ///< trips of the block's loop in the traced proxy
 };
 
-/// G_s^pre from a propagated StableHLO program (paper 4.3, Table 1). `layers` of the proxy are recognised as the loop that holds the
-/// block. Throws ParseError where the program's shardings do not read.
+/// G_s^pre from a propagated StableHLO program (paper 4.3, Table 1). `layers` of the proxy are recognised as the loop
+/// that holds the block. Throws ParseError where the program's shardings do not read.
 PredictionGraph build_prediction_graph(const ir::Program& propagated, const workload::Workload& workload,
                                        const candidates::Candidate& candidate, const topology::Hardware& hardware);
 
 /// Q1 = max(C_comp, C_comm - C_ar) + C_ar in seconds, for the deployed depth.
 struct Q1 {
   double seconds = 0;
-  double compute_seconds = 0;        ///< C_comp
-  double communication_seconds = 0;  ///< C_comm
+  double compute_seconds = 0;             ///< C_comp
+  double communication_seconds = 0;       ///< C_comm
   double carried_all_reduce_seconds = 0;  ///< C_ar: all-reduces whose result feeds the loop carry
   double all_reduce_seconds = 0;          ///< every all-reduce, the paper's own C_ar
-  std::map<topology::CollectiveKind, double> block_bytes;  ///< payload of one block by kind: predicted, sum of B x trips inside it
+  std::map<topology::CollectiveKind, double>
+      block_bytes;  ///< payload of one block by kind: predicted, sum of B x trips inside it
 };
 Q1 score(const PredictionGraph& graph, const topology::Hardware& hardware, std::int64_t layers);
 

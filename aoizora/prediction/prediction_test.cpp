@@ -34,9 +34,13 @@ const topology::Hardware& hardware() {
 
 workload::Workload table() { return workload::make_workload({}); }
 
-PredictionGraph graph_of(std::string text) { return build_prediction_graph(ir::read_stablehlo(std::move(text)), table(), {}, hardware()); }
+PredictionGraph graph_of(std::string text) {
+  return build_prediction_graph(ir::read_stablehlo(std::move(text)), table(), {}, hardware());
+}
 
-std::map<CollectiveKind, double> predicted(const PredictionGraph& graph) { return score(graph, hardware(), 40).block_bytes; }
+std::map<CollectiveKind, double> predicted(const PredictionGraph& graph) {
+  return score(graph, hardware(), 40).block_bytes;
+}
 
 /// Every kind above a hundredth of the layer's bytes is within 15 %.
 void check_within(const std::map<CollectiveKind, double>& predicted, const std::map<CollectiveKind, double>& real) {
@@ -48,18 +52,22 @@ void check_within(const std::map<CollectiveKind, double>& predicted, const std::
     const double forecast = p == predicted.end() ? 0 : p->second;
     const double truth = r == real.end() ? 0 : r->second;
     if (std::max(forecast, truth) <= 0.01 * total) continue;
-    BOOST_TEST(std::abs(forecast - truth) <= 0.15 * truth, topology::name(kind) << ": predicted " << forecast << ", real " << truth);
+    BOOST_TEST(std::abs(forecast - truth) <= 0.15 * truth, topology::name(kind)
+                                                               << ": predicted " << forecast << ", real " << truth);
   }
 }
 
-// -- against the compiler --------------------------------------------------------------------------------------------------
+// -- against the compiler
+// --------------------------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_SUITE(fidelity)
 
-// Propagated by Shardy from tests/data/hlo; the same programs as XLA:TPU compiled them. Ulysses was compiled with windowed einsum on,
-// which turns its weight gathers into permutes.
+// Propagated by Shardy from tests/data/hlo; the same programs as XLA:TPU compiled them. Ulysses was compiled with
+// windowed einsum on, which turns its weight gathers into permutes.
 BOOST_DATA_TEST_CASE(BlockBytes_AreThoseOfTheCompiledProgram,
-                     data::make({"flash_d2c4", "flash_d2c2t2", "flash_c8_nowin", "flash_f2c4", "flash_d2c8_4x4", "ring_d2c4"}), file) {
+                     data::make({"flash_d2c4", "flash_d2c2t2", "flash_c8_nowin", "flash_f2c4", "flash_d2c8_4x4",
+                                 "ring_d2c4"}),
+                     file) {
   const PredictionGraph graph = graph_of(recorded("stablehlo/" + std::string(file) + ".mlir"));
   const ir::Program hlo = ir::read_hlo(recorded("hlo/" + std::string(file) + ".hlo.txt"));
   const auto runs = ir::execution_counts(hlo);
@@ -67,20 +75,22 @@ BOOST_DATA_TEST_CASE(BlockBytes_AreThoseOfTheCompiledProgram,
   for (const ir::Collective& collective : ir::collectives(hlo)) {
     const std::int64_t trips = runs[collective.computation];
     if (trips < graph.proxy_layers) continue;
-    real[collective.kind] += static_cast<double>(collective.payload_bytes()) * static_cast<double>(trips) / static_cast<double>(graph.proxy_layers);
+    real[collective.kind] += static_cast<double>(collective.payload_bytes()) * static_cast<double>(trips) /
+                             static_cast<double>(graph.proxy_layers);
   }
   BOOST_TEST_REQUIRE(!real.empty());
   check_within(predicted(graph), real);
 }
 
 struct Wan {
-  const char* name;  ///< mesh; which mesh axes divide embed, heads, mlp
+  const char* name;                                    ///< mesh; which mesh axes divide embed, heads, mlp
   double all_gather, all_reduce, all_to_all, permute;  ///< MB of one layer in the HLO
 };
 std::ostream& operator<<(std::ostream& out, const Wan& wan) { return out << wan.name; }
 
-// Wan 2.1 14B, 480p 21 frames; the figures are the collectives of the HLO after XLA:TPU's passes (libtpu 0.0.52, three layers, windowed
-// einsum off). Each shows a choice of XLA's: permutes that move minor axes up or onto idle axes, partial sums over idle axes, gathers in stages.
+// Wan 2.1 14B, 480p 21 frames; the figures are the collectives of the HLO after XLA:TPU's passes (libtpu 0.0.52, three
+// layers, windowed einsum off). Each shows a choice of XLA's: permutes that move minor axes up or onto idle axes,
+// partial sums over idle axes, gathers in stages.
 const Wan wans[] = {
     {"wan_c4t2_ht_mct_ulysses", 141.56, 149.5, 99.61, 35.39},
     {"wan_d2c2t2_ed_ht_mct_ulysses", 298.86, 154.73, 99.61, 61.61},
@@ -118,14 +128,16 @@ BOOST_AUTO_TEST_CASE(Ulysses_ItsExchangesAreVisibleCollectives) {
 BOOST_AUTO_TEST_CASE(Carry_ResidualAllReducesFeedItNormsDoNot) {
   for (const Node& node : graph_of(recorded("stablehlo/flash_d2c2t2.mlir")).nodes) {
     if (!node.in_block || node.collective != CollectiveKind::all_reduce || node.kind == NodeKind::compute) continue;
-    // The three projections back to the residual stream reduce 1 x 4680 x 5120 bf16; norms and the text's keys and values less.
+    // The three projections back to the residual stream reduce 1 x 4680 x 5120 bf16; norms and the text's keys and
+    // values less.
     BOOST_TEST(node.feeds_carry == (node.payload_bytes == 4680.0 * 5120 * 2), node.what << " " << node.payload_bytes);
   }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// -- laws ------------------------------------------------------------------------------------------------------------------
+// -- laws
+// ------------------------------------------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_SUITE(laws)
 
@@ -146,7 +158,8 @@ BOOST_AUTO_TEST_CASE(BlockBytes_AreTheSumOfTheBlocksNodes) {
   const PredictionGraph graph = graph_of(recorded("stablehlo/wan_d2f2c2_ed_mfc_ulysses.mlir"));
   double nodes = 0;
   for (const Node& node : graph.nodes) {
-    if (node.in_block && node.kind != NodeKind::compute) nodes += node.payload_bytes * static_cast<double>(node.trips) / 3;
+    if (node.in_block && node.kind != NodeKind::compute)
+      nodes += node.payload_bytes * static_cast<double>(node.trips) / 3;
   }
   double kinds = 0;
   for (const auto& [kind, bytes] : predicted(graph)) kinds += bytes;
@@ -173,7 +186,8 @@ BOOST_AUTO_TEST_CASE(Q1_IsTheBusierEnginePlusTheBarrier) {
   BOOST_TEST(q1.carried_all_reduce_seconds > 0);
   BOOST_TEST(q1.carried_all_reduce_seconds < q1.all_reduce_seconds);
   BOOST_TEST(q1.all_reduce_seconds <= q1.communication_seconds);
-  BOOST_TEST(q1.seconds == std::max(q1.compute_seconds, q1.communication_seconds - q1.carried_all_reduce_seconds) + q1.carried_all_reduce_seconds);
+  BOOST_TEST(q1.seconds == std::max(q1.compute_seconds, q1.communication_seconds - q1.carried_all_reduce_seconds) +
+                               q1.carried_all_reduce_seconds);
 }
 
 BOOST_AUTO_TEST_CASE(Q1_BlocksAreAddedLinearlyInDepth) {
@@ -191,7 +205,8 @@ std::string contraction(std::int64_t rows, const std::string& x, const std::stri
   return R"("builtin.module"() <{sym_name = "m"}> ({
   "sdy.mesh"() <{mesh = #sdy.mesh<["fsdp"=2, "context"=2, "tensor"=2]>, sym_name = "mesh"}> : () -> ()
   "func.func"() <{arg_attrs = [{sdy.sharding = #sdy.sharding<@mesh, [{}, )" +
-         x + R"(]>}, {sdy.sharding = #sdy.sharding<@mesh, [)" + w + R"(]>}], function_type = ()" + x_type + ", tensor<5120x5120xbf16>) -> " + x_type +
+         x + R"(]>}, {sdy.sharding = #sdy.sharding<@mesh, [)" + w + R"(]>}], function_type = ()" + x_type +
+         ", tensor<5120x5120xbf16>) -> " + x_type +
          R"(, sym_name = "main", sym_visibility = "public"}> ({
   ^bb0(%arg0: )" +
          x_type + R"(, %arg1: tensor<5120x5120xbf16>):
@@ -210,13 +225,16 @@ std::vector<Node> communication(const std::string& text) {
   return nodes;
 }
 
-BOOST_AUTO_TEST_CASE(Replicated_NothingMoves) { BOOST_TEST(communication(contraction(4096, "{}, {}", "{}, {}", "{}, {}")).empty()); }
+BOOST_AUTO_TEST_CASE(Replicated_NothingMoves) {
+  BOOST_TEST(communication(contraction(4096, "{}, {}", "{}, {}", "{}, {}")).empty());
+}
 
 BOOST_AUTO_TEST_CASE(Replicated_EveryDeviceDoesAllTheWork) {
   const PredictionGraph graph = graph_of(contraction(4096, "{}, {}", "{}, {}", "{}, {}"));
   BOOST_TEST_REQUIRE(graph.nodes.size() == 1U);
   BOOST_TEST(graph.nodes[0].flops == 2.0 * 2 * 4096 * 5120 * 5120);
-  const PredictionGraph divided = graph_of(contraction(4096, R"({"context"}, {})", R"({}, {"tensor"})", R"({"context"}, {"tensor"})"));
+  const PredictionGraph divided =
+      graph_of(contraction(4096, R"({"context"}, {})", R"({}, {"tensor"})", R"({"context"}, {"tensor"})"));
   BOOST_TEST(divided.nodes[0].flops * 4 == graph.nodes[0].flops);
 }
 
@@ -235,25 +253,66 @@ constexpr double kWeight = 5120.0 * 5120;
 // Each row was compiled by XLA:TPU (libtpu 0.0.52) on v5e:2x4 and did this.
 const Choice choices[] = {
     // Weight divided by an axis the result does not use: partial sums while |W| > |Y|, a gather from there on.
-    {R"({"context"}, {})", R"({"fsdp"}, {"tensor"})", R"({"context"}, {"tensor"})", 1024, {{CollectiveKind::all_reduce, 2.0 * 512 * 2560}}},
-    {R"({"context"}, {})", R"({"fsdp"}, {"tensor"})", R"({"context"}, {"tensor"})", 4096, {{CollectiveKind::all_reduce, 2.0 * 2048 * 2560}}},
-    {R"({"context"}, {})", R"({"fsdp"}, {"tensor"})", R"({"context"}, {"tensor"})", 16384, {{CollectiveKind::all_gather, kWeight / 2}}},
+    {R"({"context"}, {})",
+     R"({"fsdp"}, {"tensor"})",
+     R"({"context"}, {"tensor"})",
+     1024,
+     {{CollectiveKind::all_reduce, 2.0 * 512 * 2560}}},
+    {R"({"context"}, {})",
+     R"({"fsdp"}, {"tensor"})",
+     R"({"context"}, {"tensor"})",
+     4096,
+     {{CollectiveKind::all_reduce, 2.0 * 2048 * 2560}}},
+    {R"({"context"}, {})",
+     R"({"fsdp"}, {"tensor"})",
+     R"({"context"}, {"tensor"})",
+     16384,
+     {{CollectiveKind::all_gather, kWeight / 2}}},
     // Both divided alike.
-    {R"({"context"}, {"tensor"})", R"({"tensor"}, {})", R"({"context"}, {})", 4096, {{CollectiveKind::all_reduce, 2.0 * 2048 * 5120}}},
+    {R"({"context"}, {"tensor"})",
+     R"({"tensor"}, {})",
+     R"({"context"}, {})",
+     4096,
+     {{CollectiveKind::all_reduce, 2.0 * 2048 * 5120}}},
     // Partly by an axis the result uses: the whole is gathered.
-    {R"({"context"}, {})", R"({"context", "fsdp"}, {"tensor"})", R"({"context"}, {"tensor"})", 1024, {{CollectiveKind::all_gather, kWeight / 2}}},
-    {R"({"context"}, {})", R"({"fsdp", "context"}, {"tensor"})", R"({"context"}, {"tensor"})", 1024, {{CollectiveKind::all_gather, kWeight / 2}}},
+    {R"({"context"}, {})",
+     R"({"context", "fsdp"}, {"tensor"})",
+     R"({"context"}, {"tensor"})",
+     1024,
+     {{CollectiveKind::all_gather, kWeight / 2}}},
+    {R"({"context"}, {})",
+     R"({"fsdp", "context"}, {"tensor"})",
+     R"({"context"}, {"tensor"})",
+     1024,
+     {{CollectiveKind::all_gather, kWeight / 2}}},
     // Divided differently over the contracted dimension.
-    {R"({"context"}, {"tensor"})", R"({"tensor", "fsdp"}, {})", R"({"context"}, {})", 4096,
+    {R"({"context"}, {"tensor"})",
+     R"({"tensor", "fsdp"}, {})",
+     R"({"context"}, {})",
+     4096,
      {{CollectiveKind::all_gather, 2.0 * 2048 * 5120}, {CollectiveKind::all_gather, kWeight}}},
-    {R"({"context"}, {"fsdp"})", R"({"tensor"}, {})", R"({"context"}, {})", 1024,
+    {R"({"context"}, {"fsdp"})",
+     R"({"tensor"}, {})",
+     R"({"context"}, {})",
+     1024,
      {{CollectiveKind::permute, 2.0 * 512 * 2560}, {CollectiveKind::all_reduce, 2.0 * 512 * 5120}}},
     // The weight's columns clash with the result's rows: permuted onto the idle axis, gathered there.
-    {R"({"context"}, {"tensor"})", R"({"tensor"}, {"context"})", R"({"context"}, {})", 4096,
-     {{CollectiveKind::permute, kWeight / 4}, {CollectiveKind::all_gather, kWeight / 2}, {CollectiveKind::all_reduce, 2.0 * 2048 * 5120}}},
-    {R"({"context"}, {"tensor"})", R"({"tensor"}, {"context", "fsdp"})", R"({"context"}, {})", 4096,
+    {R"({"context"}, {"tensor"})",
+     R"({"tensor"}, {"context"})",
+     R"({"context"}, {})",
+     4096,
+     {{CollectiveKind::permute, kWeight / 4},
+      {CollectiveKind::all_gather, kWeight / 2},
+      {CollectiveKind::all_reduce, 2.0 * 2048 * 5120}}},
+    {R"({"context"}, {"tensor"})",
+     R"({"tensor"}, {"context", "fsdp"})",
+     R"({"context"}, {})",
+     4096,
      {{CollectiveKind::all_gather, kWeight / 2}, {CollectiveKind::all_reduce, 2.0 * 2048 * 5120}}},
-    {R"({"context"}, {})", R"({"fsdp"}, {"context"})", R"({"context"}, {})", 4096,
+    {R"({"context"}, {})",
+     R"({"fsdp"}, {"context"})",
+     R"({"context"}, {})",
+     4096,
      {{CollectiveKind::permute, kWeight / 4}, {CollectiveKind::all_gather, kWeight}}},
 };
 
@@ -272,12 +331,14 @@ BOOST_AUTO_TEST_CASE(Json_HoldsEveryNodeAndTheParts) {
   const auto json = boost::json::parse(to_json(graph, q1)).as_object();
   BOOST_TEST(json.at("nodes").as_array().size() == graph.nodes.size());
   BOOST_TEST(json.at("q1").at("seconds").to_number<double>() == q1.seconds);
-  BOOST_TEST(json.at("q1").at("block_bytes").at("all-gather").to_number<double>() == q1.block_bytes.at(CollectiveKind::all_gather));
+  BOOST_TEST(json.at("q1").at("block_bytes").at("all-gather").to_number<double>() ==
+             q1.block_bytes.at(CollectiveKind::all_gather));
 }
 
 BOOST_AUTO_TEST_SUITE_END()
 
-// -- what is not a propagated program --------------------------------------------------------------------------------------
+// -- what is not a propagated program
+// --------------------------------------------------------------------------------------
 
 BOOST_AUTO_TEST_SUITE(bad_input)
 
@@ -305,9 +366,11 @@ BOOST_AUTO_TEST_CASE(Calls_ThatMultiplyAreBounded) {
   std::string text = "\"builtin.module\"() ({\n";
   for (int f = 0; f < 40; ++f) {
     const std::string name = f == 0 ? "main" : "f" + std::to_string(f);
-    text += "  \"func.func\"() <{function_type = (tensor<f32>) -> tensor<f32>, sym_name = \"" + name + "\"}> ({\n  ^bb0(%arg0: tensor<f32>):\n";
+    text += "  \"func.func\"() <{function_type = (tensor<f32>) -> tensor<f32>, sym_name = \"" + name +
+            "\"}> ({\n  ^bb0(%arg0: tensor<f32>):\n";
     if (f < 39) {
-      const std::string call = "\"func.call\"(%arg0) <{callee = @f" + std::to_string(f + 1) + "}> : (tensor<f32>) -> tensor<f32>\n";
+      const std::string call =
+          "\"func.call\"(%arg0) <{callee = @f" + std::to_string(f + 1) + "}> : (tensor<f32>) -> tensor<f32>\n";
       text += "    %0 = " + call + "    %1 = " + call;
     } else {
       text += "    %0 = \"stablehlo.negate\"(%arg0) : (tensor<f32>) -> tensor<f32>\n";

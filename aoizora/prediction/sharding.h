@@ -6,8 +6,8 @@
 
 namespace aoizora::prediction {
 
-/// A mesh axis or a part of one: "x" is the whole axis, "x":(2)4 the sub-axis of size 4 whose more major part has size 2. Views point
-/// into the text that was read.
+/// A mesh axis or a part of one: "x" is the whole axis, "x":(2)4 the sub-axis of size 4 whose more major part has
+/// size 2. Views point into the text that was read.
 struct AxisRef {
   std::string_view name;
   std::int64_t pre = 1;   ///< product of the sub-axes more major than this one
@@ -40,13 +40,15 @@ struct NamedAxis {
   friend bool operator==(const NamedAxis&, const NamedAxis&) = default;
 };
 
-/// "#sdy.sharding<@mesh, [{"data"}, {"x":(1)2, ?}p1], replicated={"y"}>", with or without "#sdy.sharding". Throws ParseError.
+/// "#sdy.sharding<@mesh, [{"data"}, {"x":(1)2, ?}p1], replicated={"y"}>", with or without "#sdy.sharding". Throws
+/// ParseError.
 TensorSharding read_sharding(std::string_view text);
 
 /// "#sdy.sharding_per_value<[<@mesh, [...]>, ...]>", one sharding a result. Throws ParseError.
 std::vector<TensorSharding> read_sharding_per_value(std::string_view text);
 
-/// The axes of "#sdy.mesh<["data"=2, "context"=4]>" or "<["data"=2]>"; a maximal mesh ("device_ids=[3]") has none. Throws ParseError.
+/// The axes of "#sdy.mesh<["data"=2, "context"=4]>" or "<["data"=2]>"; a maximal mesh ("device_ids=[3]") has none.
+/// Throws ParseError.
 std::vector<NamedAxis> read_mesh(std::string_view text);
 
 /// The names of "#sdy<manual_axes{"data", "context"}>". Throws ParseError.

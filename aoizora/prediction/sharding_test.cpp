@@ -16,7 +16,8 @@ using topology::CollectiveKind;
 BOOST_AUTO_TEST_SUITE(sharding)
 
 BOOST_AUTO_TEST_CASE(ReadSharding_EveryFormShardyPrints) {
-  const TensorSharding sharding = read_sharding(R"(#sdy.sharding<@mesh, [{"data"}, {"x":(1)2, "y", ?}p3, {?}, {}], replicated={"z"}, unreduced={"u"}>)");
+  const TensorSharding sharding = read_sharding(
+      R"(#sdy.sharding<@mesh, [{"data"}, {"x":(1)2, "y", ?}p3, {?}, {}], replicated={"z"}, unreduced={"u"}>)");
   BOOST_TEST(sharding.mesh == "mesh");
   BOOST_TEST_REQUIRE(sharding.dims.size() == 4U);
   BOOST_TEST((sharding.dims[0] == DimSharding{{{"data", 1, 0}}, false, std::nullopt}));
@@ -38,12 +39,14 @@ BOOST_AUTO_TEST_CASE(ReadShardingPerValue_OneAResult) {
   const auto shardings = read_sharding_per_value(R"(#sdy.sharding_per_value<[<@mesh, [{"a"}]>, <@mesh, [{}, {}]>]>)");
   BOOST_TEST_REQUIRE(shardings.size() == 2U);
   BOOST_TEST(shardings[1].dims.size() == 2U);
-  BOOST_TEST((read_manual_axes(R"(#sdy<manual_axes{"data", "context"}>)") == std::vector<std::string_view>{"data", "context"}));
+  BOOST_TEST((read_manual_axes(R"(#sdy<manual_axes{"data", "context"}>)") ==
+              std::vector<std::string_view>{"data", "context"}));
 }
 
 BOOST_DATA_TEST_CASE(ReadSharding_ACutOrWrongTextIsRefused,
-                     data::make({"", "#sdy.sharding<", "#sdy.sharding<@mesh", "#sdy.sharding<@mesh, [{\"a}]>", "#sdy.sharding<@mesh, [{\"a\"]>",
-                                 "#sdy.sharding<@mesh, [{}]> x", "#sdy.sharding<@mesh, [{\"a\":(0)2}]>", "#sdy.sharding<@mesh, [{}], other={}>",
+                     data::make({"", "#sdy.sharding<", "#sdy.sharding<@mesh", "#sdy.sharding<@mesh, [{\"a}]>",
+                                 "#sdy.sharding<@mesh, [{\"a\"]>", "#sdy.sharding<@mesh, [{}]> x",
+                                 "#sdy.sharding<@mesh, [{\"a\":(0)2}]>", "#sdy.sharding<@mesh, [{}], other={}>",
                                  "#sdy.sharding<@mesh, [{\"a\":(99999999999999999999)2}]>"}),
                      text) {
   BOOST_CHECK_THROW(read_sharding(text), ParseError);
@@ -73,6 +76,7 @@ BOOST_AUTO_TEST_CASE(AxisTable_UnknownAxesRanksAndUnevenCutsAreRefused) {
   const AxisTable table(mesh, "");
   BOOST_CHECK_THROW(layout_of(table, R"({"c"})", 1), ParseError);
   BOOST_CHECK_THROW(layout_of(table, R"({"a"})", 2), ParseError);
+  BOOST_CHECK_THROW(layout_of(table, R"({"a"}, {"a"})", 2), ParseError);
   BOOST_CHECK_THROW(AxisTable(std::vector<NamedAxis>{{"c", 6}}, R"({"c":(1)2}, {"c":(1)3})"), ParseError);
   BOOST_CHECK_THROW(AxisTable(std::vector<NamedAxis>{{"c", 6}, {"c", 2}}, ""), ParseError);
 }
@@ -120,7 +124,8 @@ BOOST_AUTO_TEST_CASE(ThroughReshape_AxesFollowTheMajorDimension) {
   const ReshapeLayout minor = through_reshape(table, heads, layout_of(table, R"({}, {}, {"b"})", 3), flat);
   BOOST_TEST(is_replicated(minor.kept));
   // Four pieces of 6 rows are no whole rows.
-  const ReshapeLayout uneven = through_reshape(table, std::vector<std::int64_t>{12}, layout_of(table, R"({"b"})", 1), std::vector<std::int64_t>{6, 2});
+  const ReshapeLayout uneven = through_reshape(table, std::vector<std::int64_t>{12}, layout_of(table, R"({"b"})", 1),
+                                               std::vector<std::int64_t>{6, 2});
   BOOST_TEST(is_replicated(uneven.kept));
 }
 

@@ -11,8 +11,8 @@ void bind_prediction(nb::module_& m) {
   using namespace aoizora;
   m.def(
       "predict",
-      [](std::string propagated_text, const std::string& workload_json, const std::string& candidate_json, const std::string& slice_name,
-         std::int64_t layers) {
+      [](std::string propagated_text, const std::string& workload_json, const std::string& candidate_json,
+         const std::string& slice_name, std::int64_t layers) {
         const workload::Workload table = workload::read_workload(workload_json);
         const candidates::Candidate candidate = candidates::read_candidate(candidate_json);
         const topology::Slice slice = topology::make_slice(slice_name);
@@ -21,6 +21,6 @@ void bind_prediction(nb::module_& m) {
         const auto graph = prediction::build_prediction_graph(program, table, candidate, slice.hardware);
         return prediction::to_json(graph, prediction::score(graph, slice.hardware, layers));
       },
-      nb::arg("propagated_text"), nb::arg("workload_json"), nb::arg("candidate_json"), nb::arg("slice_name"), nb::arg("layers"),
-      "The prediction graph of a propagated program and its Q1 at the given depth, as JSON.");
+      nb::arg("propagated_text"), nb::arg("workload_json"), nb::arg("candidate_json"), nb::arg("slice_name"),
+      nb::arg("layers"), "The prediction graph of a propagated program and its Q1 at the given depth, as JSON.");
 }
