@@ -12,7 +12,7 @@
 namespace aoizora::ir {
 
 /// One collective the program runs, however many instructions print it: an async one is printed at its start, inside
-/// the fusions that carry it and at its done, all with one chain_id (shared/hlo README; compiler output of 2026).
+/// the fusions that carry it and at its done, all with one chain_id (seen in the output of libtpu 0.0.52).
 struct Collective {
   topology::CollectiveKind kind{};
   ComputationId computation =
