@@ -14,7 +14,7 @@ using topology::CollectiveKind;
 /// More devices than any slice has; keeps what a text can ask for in bounds.
 constexpr std::int64_t max_devices = 1 << 20;
 /// Ids in all groups and pairs of a program together: a pod's 9,216 chips in a thousand collectives have half as many.
-constexpr std::int64_t max_ids = 1 << 24;
+constexpr std::size_t max_ids = 1 << 24;
 
 const Instruction& at(const Program& program, InstructionId id) {
   return program.instructions[static_cast<std::size_t>(id)];
@@ -110,13 +110,19 @@ class Finder {
   }
 
  private:
-  // Computations that hold a collective, in themselves or in what they call.
+  // Computations that hold a collective, in themselves or in what they call; which of their instructions matter for
+  // that.
   void mark_holders() {
     holds_.assign(program_.computations.size(), false);
+    entered_.assign(program_.computations.size(), 0);
+    of_interest_.resize(program_.computations.size());
     const std::vector<ComputationId> order = callers_first(program_);
     for (auto id = order.rbegin(); id != order.rend(); ++id) {
-      for (const Instruction& i : program_.of(*id)) {
-        if (kind_of(split(i.opcode).base) || calls_holder(i)) holds_[static_cast<std::size_t>(*id)] = true;
+      const Computation& computation = program_.computations[static_cast<std::size_t>(*id)];
+      for (InstructionId k = computation.first; k < computation.first + computation.count; ++k) {
+        if (!kind_of(split(at(program_, k).opcode).base) && !calls_holder(at(program_, k))) continue;
+        holds_[static_cast<std::size_t>(*id)] = true;
+        of_interest_[static_cast<std::size_t>(*id)].push_back(k);
       }
     }
   }
@@ -129,6 +135,7 @@ class Finder {
   // AsyncCollectiveStart and -Done take the collective as an operand.
   void note_chains() {
     for (const Instruction& i : program_.instructions) {
+      if (i.opcode == "sdy.mesh") meshes_.emplace(i.name, i.attributes);
       if (i.opcode != "custom-call") continue;
       const std::string_view target = unquoted(attribute(i, "custom_call_target"));
       const bool start = target == "AsyncCollectiveStart";
@@ -143,32 +150,40 @@ class Finder {
   }
 
   // The collectives in what `i` calls, each once, in order of print.
-  std::vector<Fused> inside(const Instruction& i) const {
+  std::vector<Fused> inside(const Instruction& i) {
+    ++round_;
     std::vector<ComputationId> open;
-    std::vector<bool> seen(program_.computations.size(), false);
     const auto enter = [&](const Instruction& caller) {
       for (const ComputationId id : caller.called) {
-        if (!holds_[static_cast<std::size_t>(id)] || seen[static_cast<std::size_t>(id)]) continue;
-        seen[static_cast<std::size_t>(id)] = true;
+        if (!holds_[static_cast<std::size_t>(id)] || entered_[static_cast<std::size_t>(id)] == round_) continue;
+        entered_[static_cast<std::size_t>(id)] = round_;
         open.push_back(id);
       }
     };
     enter(i);
     std::vector<Fused> out;
     for (std::size_t next = 0; next < open.size(); ++next) {
-      const Computation& computation = program_.computations[static_cast<std::size_t>(open[next])];
-      for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
+      for (const InstructionId id : of_interest_[static_cast<std::size_t>(open[next])]) {
         const Instruction& inner = at(program_, id);
+        spend(i, 1);
         if (kind_of(inner.opcode)) {
           const auto role = role_.find(id);
           const bool carried = role == role_.end() && started_.contains(chain_of(inner));
           out.push_back({id, role != role_.end() ? role->second : carried ? Role::carrier : Role::whole, open[next]});
-        } else if (!inner.called.empty()) {
+        } else {
           enter(inner);
         }
       }
     }
     return out;
+  }
+
+  // What a program's collectives may take together, in ids.
+  void spend(const Instruction& i, std::size_t ids) {
+    spent_ += ids;
+    if (spent_ <= max_ids) return;
+    Cursor c(program_.text());
+    c.fail_at(i.opcode.data(), "the program's collectives name more than " + std::to_string(max_ids) + " ids");
   }
 
   static bool runs_by_itself(std::string_view opcode) {
@@ -367,14 +382,13 @@ class Finder {
         made.groups = read_replica_groups(braces(attribute(i, "replica_groups")), devices_);
         if (program_.dialect == Dialect::hlo) globalize(made, i);
       }
-      for (const auto& group : made.groups) ids_ += static_cast<std::int64_t>(group.size());
-      ids_ += static_cast<std::int64_t>(made.pairs.size());
-      if (ids_ > max_ids)
-        throw ParseError("the program's collectives name more than " + std::to_string(max_ids) + " ids", 1, 1);
     } catch (const ParseError& e) {
       Cursor c(program_.text());
       c.fail_at(i.opcode.data(), std::string(i.opcode) + " " + std::string(i.name) + ": " + e.what());
     }
+    std::size_t ids = 64 + made.pairs.size();  // a collective is as large as that many ids
+    for (const auto& group : made.groups) ids += group.size();
+    spend(i, ids);
   }
 
   // "dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>" as "{{0, 1}, {2, 3}}"; HLO's own forms as they are.
@@ -413,6 +427,15 @@ class Finder {
     }
   }
 
+  // The attributes of the mesh that "...<@mesh, [...]>" names.
+  std::string_view mesh_named(std::string_view sharding) const {
+    const std::size_t sign = sharding.find('@');
+    if (sign == std::string_view::npos) return {};
+    Cursor c(sharding.substr(sign + 1));
+    const auto mesh = meshes_.find(c.name());
+    return mesh == meshes_.end() ? std::string_view() : mesh->second;
+  }
+
   // Axes named by an sdy collective, over the program's mesh.
   ReplicaGroups sdy_groups(const Instruction& i) const {
     std::string_view axes;
@@ -421,14 +444,19 @@ class Finder {
     }
     const std::size_t sharding = i.attributes.find("out_sharding");
     if (axes.empty() && !i.attributes.starts_with("<{")) axes = i.attributes.substr(0, sharding);
-    const auto mesh = std::find_if(program_.instructions.begin(), program_.instructions.end(),
-                                   [](const Instruction& m) { return m.opcode == "sdy.mesh"; });
-    if (mesh == program_.instructions.end() || axes.empty()) return {};
-    const std::string_view printed = mesh->attributes;
+    const std::string_view named =
+        sharding == std::string_view::npos ? std::string_view() : i.attributes.substr(sharding);
+    const std::string_view printed = mesh_named(named);
     const std::size_t open = printed.find("<[");
     const std::size_t close = printed.find(']', open == std::string_view::npos ? 0 : open);
-    if (open == std::string_view::npos || close == std::string_view::npos) return {};
-    std::string text = "mesh[" + std::string(printed.substr(open + 2, close - open - 2)) + "] {";
+    if (axes.empty() || open == std::string_view::npos || close == std::string_view::npos) return {};
+    std::string text = "mesh[" + std::string(printed.substr(open + 2, close - open - 2)) + "]";
+    // , device_ids=[1, 0]
+    const std::string_view behind = printed.substr(close + 1);
+    if (const std::string_view ids = ", device_ids=["; behind.starts_with(ids)) {
+      text += ", device_ids=(" + std::string(behind.substr(ids.size(), behind.find(']') - ids.size())) + ")";
+    }
+    text += " {";
     Cursor c(axes);
     bool first = true;
     while (!c.done()) {
@@ -451,8 +479,12 @@ class Finder {
 
   const Program& program_;
   std::int32_t devices_;
-  std::int64_t ids_ = 0;  ///< named so far
+  std::size_t spent_ = 0;
   std::vector<bool> holds_;
+  std::vector<std::vector<InstructionId>> of_interest_;  ///< of each computation: collectives and calls of holders
+  std::vector<std::uint64_t> entered_;                   ///< round in which `inside` last saw a computation
+  std::uint64_t round_ = 0;
+  std::map<std::string_view, std::string_view> meshes_;         ///< sdy.mesh by name
   std::map<InstructionId, Role> role_;                          ///< of fused collectives that start or end here
   std::map<std::string, int> started_;                          ///< chains that start anywhere
   std::map<std::string, std::vector<std::size_t>> open_chain_;  ///< of the computation at hand

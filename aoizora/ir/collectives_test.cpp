@@ -329,6 +329,18 @@ BOOST_AUTO_TEST_CASE(groups_of_many_collectives_are_bounded) {
   BOOST_CHECK_THROW(collectives(read_hlo(text + "}\n")), ParseError);
 }
 
+// A thousand fusions of one computation with a thousand collectives: a million, refused before they fill the memory.
+BOOST_AUTO_TEST_CASE(fusions_that_multiply_are_bounded) {
+  std::string inner = "%f {\n  %a = f32[8,4] parameter(0)\n";
+  std::string outer;
+  for (int k = 0; k < 1000; ++k) {
+    inner += "  %r" + std::to_string(k) + " = f32[8,4] all-reduce(%a), to_apply=%add, replica_groups={}\n";
+    outer += "  %s" + std::to_string(k) + " = f32[8,4] fusion(%p), kind=kCustom, calls=%f\n";
+  }
+  const Program program = module_of(outer, inner + "}\n\n");
+  BOOST_CHECK_THROW(collectives(program), ParseError);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

@@ -17,13 +17,24 @@ const Computation& of(const Program& program, ComputationId id) {
   return program.computations[static_cast<std::size_t>(id)];
 }
 
-/// Regions of StableHLO have no name of their own: the operation they belong to, "12 region 1".
-std::string name_of(const Program& program, ComputationId id) {
-  const Computation& computation = of(program, id);
-  if (!computation.name.empty() || computation.caller == none) return std::string(computation.name);
-  const Instruction& caller = at(program, computation.caller);
-  const auto which = std::find(caller.called.begin(), caller.called.end(), id) - caller.called.begin();
-  return name_of(program, caller.computation) + "/" + std::string(caller.name) + "." + std::to_string(which);
+/// Names of computations. Regions of StableHLO have none of their own: "main/12.1" is the second region of
+/// operation 12.
+std::vector<std::string> computation_names(const Program& program) {
+  std::vector<std::string> out(program.computations.size());
+  std::vector<std::size_t> region(program.computations.size(), 0);
+  for (const Instruction& i : program.instructions) {
+    for (std::size_t k = 0; k < i.called.size(); ++k) region[static_cast<std::size_t>(i.called[k])] = k;
+  }
+  // A region comes after the block that holds it.
+  for (std::size_t id = 0; id < out.size(); ++id) {
+    const Computation& computation = program.computations[id];
+    out[id] = computation.name;
+    if (computation.caller == none || !computation.name.empty()) continue;
+    const Instruction& caller = at(program, computation.caller);
+    out[id] = out[static_cast<std::size_t>(caller.computation)] + "/" + std::string(caller.name) + "." +
+              std::to_string(region[id]);
+  }
+  return out;
 }
 
 /// Bytes that are no UTF-8 become '?': JSON has no others.
@@ -58,11 +69,12 @@ json::array group_list(const ReplicaGroups& groups) {
   return out;
 }
 
-json::object to_json(const Program& program, const Collective& c, const std::vector<std::int64_t>& runs) {
+json::object to_json(const Program& program, const Collective& c, const std::vector<std::int64_t>& runs,
+                     const std::vector<std::string>& names) {
   json::object out;
   out["kind"] = topology::name(c.kind);
   out["name"] = at(program, c.start).name;
-  out["where"] = name_of(program, c.computation);
+  out["where"] = names[static_cast<std::size_t>(c.computation)];
   out["async"] = c.is_async();
   if (c.is_async()) {
     out["done"] = at(program, c.done).name;
@@ -87,7 +99,8 @@ json::object to_json(const Program& program, const Collective& c, const std::vec
   return out;
 }
 
-json::array loops_json(const Program& program, const std::vector<std::int64_t>& runs) {
+json::array loops_json(const Program& program, const std::vector<std::int64_t>& runs,
+                       const std::vector<std::string>& names) {
   json::array out;
   for (std::size_t id = 0; id < program.instructions.size(); ++id) {
     const Instruction& i = program.instructions[id];
@@ -97,10 +110,10 @@ json::array loops_json(const Program& program, const std::vector<std::int64_t>& 
     const auto trips = trip_count(program, static_cast<InstructionId>(id));
     json::object one;
     one["name"] = i.name;
-    one["where"] = name_of(program, i.computation);
+    one["where"] = names[static_cast<std::size_t>(i.computation)];
     one["trips"] = trips ? json::value(*trips) : json::value(nullptr);
     one["runs"] = runs[static_cast<std::size_t>(i.computation)];
-    one["body"] = body == none ? std::string() : name_of(program, body);
+    one["body"] = body == none ? std::string() : names[static_cast<std::size_t>(body)];
     out.emplace_back(std::move(one));
   }
   return out;
@@ -140,6 +153,7 @@ std::map<std::string, std::int64_t, std::less<>> opcode_counts(const Program& pr
 
 std::string inspect_json(const Program& program) {
   const std::vector<std::int64_t> runs = execution_counts(program);
+  const std::vector<std::string> names = computation_names(program);
   json::object out;
   out["dialect"] = program.dialect == Dialect::hlo ? "hlo" : "stablehlo";
   out["name"] = program.name;
@@ -160,13 +174,13 @@ std::string inspect_json(const Program& program) {
   for (std::size_t id = 0; id < program.computations.size(); ++id) {
     if (runs[id] == 0) continue;
     json::object one;
-    one["name"] = name_of(program, static_cast<ComputationId>(id));
+    one["name"] = names[id];
     one["instructions"] = program.computations[id].count;
     one["runs"] = runs[id];
     computations.emplace_back(std::move(one));
   }
   out["computations"] = std::move(computations);
-  out["loops"] = loops_json(program, runs);
+  out["loops"] = loops_json(program, runs, names);
 
   json::array list;
   struct Total {
@@ -176,7 +190,7 @@ std::string inspect_json(const Program& program) {
   };
   std::map<topology::CollectiveKind, Total> totals;
   for (const Collective& c : collectives(program)) {
-    list.emplace_back(to_json(program, c, runs));
+    list.emplace_back(to_json(program, c, runs, names));
     const std::int64_t times = runs[static_cast<std::size_t>(c.computation)];
     Total& total = totals[c.kind];
     total.count = saturating_add(total.count, times);

@@ -117,7 +117,7 @@ class Follower {
 
  private:
   static constexpr int max_depth = 64;
-  static constexpr int max_steps = 10'000;
+  static constexpr int max_steps = 1'000;
 
   Value parameter(const Instruction& i, InstructionId id, std::int32_t index, const Frame* frame, int depth) {
     const bool hlo = program_.dialect == Dialect::hlo;

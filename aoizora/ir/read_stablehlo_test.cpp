@@ -205,6 +205,22 @@ BOOST_DATA_TEST_CASE(collectives_loops_and_runs, data::make({"generic", "custom"
   }
 }
 
+// The mesh an operation names counts, and where its devices stand in it.
+BOOST_AUTO_TEST_CASE(meshes_by_name_and_with_devices_in_any_order) {
+  const Program program = read_stablehlo(
+      "module attributes {mhlo.num_partitions = 4 : i32} {\n"
+      "  sdy.mesh @other = <[\"x\"=4]>\n"
+      "  sdy.mesh @mesh = <[\"x\"=2, \"y\"=2], device_ids=[0, 2, 1, 3]>\n"
+      "  func.func @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {\n"
+      "    %0 = sdy.all_gather [{\"y\"}] %arg0 out_sharding=<@mesh, [{}]> : tensor<8xf32>\n"
+      "    %1 = sdy.all_gather [{\"x\"}] %0 out_sharding=<@other, [{}]> : tensor<8xf32>\n"
+      "    return %1 : tensor<8xf32>\n  }\n}\n");
+  const auto all = collectives(program);
+  BOOST_REQUIRE(all.size() == 2U);
+  BOOST_TEST((all[0].groups == ReplicaGroups{{0, 2}, {1, 3}}));
+  BOOST_TEST((all[1].groups == ReplicaGroups{{0, 1, 2, 3}}));
+}
+
 BOOST_AUTO_TEST_CASE(types_of_all_sorts) {
   const Program program = read_stablehlo(
       "module {\n  func.func @main() {\n"
