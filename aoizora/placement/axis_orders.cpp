@@ -100,14 +100,8 @@ std::vector<Axis> axes_of(std::span<const candidates::MeshAxis> mesh, const Plac
   const auto listed = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  for (const auto& names : {options.active_axes, options.ordered_axes}) {
-    for (const std::string& name : names) {
-      if (std::ranges::any_of(mesh, [&](const auto& axis) { return axis.name == name; })) continue;
-      std::string known;
-      for (const candidates::MeshAxis& axis : mesh) known += (known.empty() ? "" : ", ") + axis.name;
-      throw InvalidRequest("the mesh has no axis \"" + name + "\"; it has " + known);
-    }
-  }
+  for (const std::string& name : options.active_axes) axis_position(mesh, name);
+  for (const std::string& name : options.ordered_axes) axis_position(mesh, name);
   std::vector<Axis> result;
   for (std::size_t i = 0; i < mesh.size(); ++i) {
     if (mesh[i].size == 1) continue;

@@ -48,8 +48,8 @@ Physical physical_mesh(const topology::Slice& slice) {
 // A closed walk over w x h chips, h even: along the first row, then to and fro over the rest leaving the first column
 // free, and back down that column. Chips are numbered x first.
 std::vector<int> ring(int w, int h) {
-  std::vector<int> result;
-  for (int x = 0; x < w; ++x) result.push_back(x);
+  std::vector<int> result(static_cast<std::size_t>(w));
+  std::iota(result.begin(), result.end(), 0);
   for (int y = 1; y < h; ++y) {
     for (int i = 1; i < w; ++i) result.push_back(y * w + (y % 2 == 1 ? w - i : i));
   }
@@ -171,6 +171,7 @@ std::optional<Assignment> assign_split(const Shape& physical, const Shape& mesh)
     for (const auto& [factor, count] : wanted) {
       // Each share so far times every way to take `count` factors from the axes that still have them.
       std::vector<std::pair<Shape, int>> partial;
+      partial.reserve(shares.size());
       for (const Shape& share : shares) partial.emplace_back(share, count);
       for (std::size_t p = 0; p < axes; ++p) {
         const std::vector<int> factors = jax_factors(physical[p] / taken[p]);

@@ -11,12 +11,6 @@ namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 
-std::string names(std::span<const candidates::MeshAxis> mesh) {
-  std::string result;
-  for (const candidates::MeshAxis& axis : mesh) result += (result.empty() ? "" : ", ") + axis.name;
-  return result;
-}
-
 }  // namespace
 
 std::int64_t rank_count(std::span<const candidates::MeshAxis> mesh) {
@@ -35,6 +29,15 @@ std::int64_t rank_count(std::span<const candidates::MeshAxis> mesh) {
     result *= axis.size;
   }
   return result;
+}
+
+std::size_t axis_position(std::span<const candidates::MeshAxis> mesh, const std::string& name) {
+  std::string known;
+  for (std::size_t i = 0; i < mesh.size(); ++i) {
+    if (mesh[i].name == name) return i;
+    known += (i == 0 ? "" : ", ") + mesh[i].name;
+  }
+  throw InvalidRequest("the mesh has no axis \"" + name + "\"; it has " + known);
 }
 
 void check_fits(std::span<const candidates::MeshAxis> mesh, const topology::Slice& slice) {
@@ -65,15 +68,14 @@ std::vector<std::vector<std::int32_t>> groups_along(std::span<const candidates::
   std::vector<std::int64_t> offsets{0};
   std::vector<bool> taken(mesh.size(), false);
   for (const std::string& name : axes) {
-    const auto axis = std::find_if(mesh.begin(), mesh.end(), [&](const auto& a) { return a.name == name; });
-    if (axis == mesh.end()) throw InvalidRequest("the mesh has no axis \"" + name + "\"; it has " + names(mesh));
-    const auto at = static_cast<std::size_t>(axis - mesh.begin());
+    const std::size_t at = axis_position(mesh, name);
+    const std::int64_t size = mesh[at].size;
     if (taken[at]) throw InvalidRequest("mesh axis \"" + name + "\" comes twice");
     taken[at] = true;
     std::vector<std::int64_t> longer;
-    longer.reserve(offsets.size() * static_cast<std::size_t>(axis->size));
+    longer.reserve(offsets.size() * static_cast<std::size_t>(size));
     for (const std::int64_t offset : offsets) {
-      for (std::int64_t i = 0; i < axis->size; ++i) longer.push_back(offset + i * stride[at]);
+      for (std::int64_t i = 0; i < size; ++i) longer.push_back(offset + i * stride[at]);
     }
     offsets = std::move(longer);
   }

@@ -65,6 +65,9 @@ std::vector<candidates::MeshAxis> read_mesh(const std::string& json);
 /// than 2^20 ranks.
 std::int64_t rank_count(std::span<const candidates::MeshAxis> mesh);
 
+/// Position of an axis in the mesh. Throws InvalidRequest where it has none of that name.
+std::size_t axis_position(std::span<const candidates::MeshAxis> mesh, const std::string& name);
+
 /// Throws Infeasible unless the mesh has as many ranks as the slice has devices.
 void check_fits(std::span<const candidates::MeshAxis> mesh, const topology::Slice& slice);
 

@@ -83,7 +83,8 @@ void add_ici_links(Slice& slice) {
   const std::int32_t chips = slice.chip_count();
   slice.outgoing.assign(static_cast<std::size_t>(2) * chips * slice.dims.size(), -1);
   for (std::int32_t chip = 0; chip < chips; ++chip) {
-    const std::vector<int>& at = slice.devices[chip * slice.cores_per_chip].coordinates;
+    const DeviceId first_core = chip * slice.cores_per_chip;
+    const std::vector<int>& at = slice.devices[first_core].coordinates;
     std::int32_t stride = chips;
     for (std::size_t d = 0; d < slice.dims.size(); ++d) {
       const int size = slice.dims[d];
