@@ -151,6 +151,11 @@ class WorkerQueue:
 
     def versions(self) -> list[str]:
         """Versions of all that decides what the compiler answers."""
+        return self.compiler_versions()
+
+    @staticmethod
+    def compiler_versions() -> list[str]:
+        """Versions of all that decides what the compiler answers."""
         return [f"{name}={importlib.metadata.version(name)}" for name in ("jax", "jaxlib", "libtpu")]
 
     def close(self) -> None:
