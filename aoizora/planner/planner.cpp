@@ -12,6 +12,7 @@
 #include "aoizora/ir/memory_report.h"
 #include "aoizora/ir/readers.h"
 #include "aoizora/planner/describe.h"
+#include "aoizora/planner/pricing.h"
 
 namespace aoizora::planner {
 namespace {
@@ -39,49 +40,6 @@ struct Compiled {
 
 std::size_t least(const std::vector<double>& values) {
   return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin());
-}
-
-/// Mesh axes along which some collective runs, and those along which permutes do: what a contention signature must look
-/// at.
-placement::PlacementOptions axes_in_use(const std::vector<candidates::MeshAxis>& mesh,
-                                        const ranking::CompiledProgram& program) {
-  std::set<std::string> active;
-  std::set<std::string> ordered;
-  const auto note = [&](std::int32_t a, std::int32_t b, std::set<std::string>& into) {
-    for (std::size_t i = mesh.size(); i-- > 0;) {
-      const auto size = static_cast<std::int32_t>(mesh[i].size);
-      if (a % size != b % size) into.insert(mesh[i].name);
-      a /= size;
-      b /= size;
-    }
-  };
-  for (const ir::Collective& collective : program.collectives) {
-    for (const auto& group : collective.groups) {
-      for (const std::int32_t member : group) note(group.front(), member, active);
-    }
-    for (const auto& [source, target] : collective.pairs) {
-      note(source, target, active);
-      note(source, target, ordered);
-    }
-  }
-  placement::PlacementOptions options;
-  options.active_axes.assign(active.begin(), active.end());
-  options.ordered_axes.assign(ordered.begin(), ordered.end());
-  return options;
-}
-
-/// Windowed einsum shows as loops inside the block that permute while they multiply.
-bool is_windowed(const ranking::CompiledProgram& program) {
-  for (std::size_t i = 0; i < program.sequences.size(); ++i) {
-    if (static_cast<std::int32_t>(i) == program.entry || static_cast<std::int32_t>(i) == program.block) continue;
-    for (const ranking::Step& step : program.sequences[i].steps) {
-      if (step.collective >= 0 &&
-          program.collectives[static_cast<std::size_t>(step.collective)].kind == topology::CollectiveKind::permute) {
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 std::string gibibytes(double bytes) {
@@ -279,13 +237,10 @@ class Search {
 
   /// Q2 of every distinct placement.
   void price(Compiled& compiled) const {
-    auto distinct = placement::distinct_axis_orders(compiled.candidate.mesh, slice_,
-                                                    axes_in_use(compiled.candidate.mesh, compiled.program));
-    compiled.placements = std::move(distinct.placements);
+    auto priced = price_placements(compiled.program, compiled.candidate.mesh, slice_, workload().layers);
+    compiled.placements = std::move(priced.placements);
     compiled.block_seconds.clear();
-    for (const auto& p : compiled.placements) {
-      compiled.block_seconds.push_back(ranking::score(compiled.program, p, slice_, workload().layers).block_seconds);
-    }
+    for (const auto& q2 : priced.q2) compiled.block_seconds.push_back(q2.block_seconds);
     compiled.best = least(compiled.block_seconds);
   }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "aoizora/errors.h"
+#include "aoizora/planner/pricing.h"
 #include "aoizora/planner/replay.h"
 
 namespace nb = nanobind;
@@ -109,6 +110,10 @@ void bind_planner(nb::module_& m) {
       "folder"_a, "request_json"_a, "slice"_a, "settings_json"_a, "seed"_a = 0,
       "versions"_a = std::vector<std::string>{},
       "The same from recorded answers, without JAX; `seed` changes only the order in which they come.");
+  m.def("price", &aoizora::planner::price_json, "text"_a, "memory_report"_a, "workload_json"_a, "candidate_json"_a,
+        "slice"_a, "layers"_a, "rung"_a, "rate_scale"_a = 1.0, nb::call_guard<nb::gil_scoped_release>(),
+        "Q2 of every distinct placement of one compiled sharding, and its HBM at full depth: JSON. Raises "
+        "InvalidRequest, ParseError.");
   m.def(
       "settings_json",
       [](const std::string& text) { return aoizora::planner::to_json(aoizora::planner::read_settings(text)); },

@@ -1,7 +1,7 @@
 """Asks the compiler for every sharding of the evaluation's workloads; the answers stay in a store, so a run goes on
 where it stopped.
 
-    python -m aoizora.evaluation.sweep STORE [--rung passes] [--top N] [--code N] [SLICE:HEIGHT:FRAMES ...]
+    python -m aoizora.evaluation.sweep STORE [SLICE:HEIGHT:FRAMES ...] [--top N] [--code N] [--attention KIND]
 """
 
 from __future__ import annotations
