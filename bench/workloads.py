@@ -1,8 +1,9 @@
 """Plans the paper's 18 workloads with the real compiler and writes docs/workloads.md.
 
-    python bench/workloads.py [docs/workloads.md]
+    python bench/workloads.py [docs/workloads.md] [STORE]
 
-Plans that are in the cache already are not made again, so an interrupted run goes on where it stopped.
+Plans that are in the cache already are not made again, so an interrupted run goes on where it stopped; so do the
+compiler's answers where STORE names a file to keep them in.
 """
 
 from __future__ import annotations
@@ -64,12 +65,15 @@ def row(slice_name: str, size: tuple[int, int], frames: int, plan: aoizora.Plan)
 
 def main() -> int:
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/workloads.md")
+    store = sys.argv[2] if len(sys.argv) > 2 else None
     rows, versions = [], []
     for slice_name in SLICES:
         for size in SIZES:
             for frames in FRAMES:
                 started = time.monotonic()
-                plan = aoizora.plan("wan2.1-14b", size, frames, slice_name, progress=ProgressLine(), settings=SETTINGS)
+                plan = aoizora.plan(
+                    "wan2.1-14b", size, frames, slice_name, progress=ProgressLine(), settings=SETTINGS, store=store
+                )
                 rows.append(row(slice_name, size, frames, plan))
                 versions = plan.data["versions"]
                 print(f"{rows[-1]}  ({time.monotonic() - started:.0f} s)", flush=True)

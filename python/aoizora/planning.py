@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from aoizora import _core, cache
@@ -30,11 +31,13 @@ def plan(
     use_cache: bool = True,
     progress: Progress | None = None,
     record_folder: str = "",
+    store: str | Path | None = None,
 ) -> Plan:
     """The best sharding and placement of one request on one slice; needs no TPU.
 
     size: height and width in pixels. slice: "v5e:4x4" or the path of a descriptor file (docs/topology.md).
     settings: of the planner, see docs/plan-format.md; workers: compiler processes, as many as cores by default.
+    store: a file that keeps every answer of the compiler, so that what was asked once is not asked again.
     Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.
     """
     request = {
@@ -51,13 +54,13 @@ def plan(
             return cached
     _core.make_workload(request_json)  # a request the model cannot take is refused before any process starts
 
-    from aoizora.compiler.queue import WorkerQueue
+    from aoizora.compiler.store import open_queue
 
     description = json.loads(slice_json)
     places = itertools.product(*map(range, description["dims"]))  # our device order: x slowest, then core
     coordinates = [(list(chip), core) for chip in places for core in range(description["cores_per_chip"])]
     name = description["name"]
-    with WorkerQueue(json.loads(request_json), name, coordinates, workers=workers) as queue:
+    with open_queue(store, json.loads(request_json), name, coordinates, workers) as queue:
         text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder)
     result = Plan.loads(text)
     if use_cache and not result.data["lost"]:

@@ -12,7 +12,7 @@ import json
 import sqlite3
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -151,6 +151,27 @@ class StoredQueue:
     ) -> None:
         with contextlib.suppress(Exception):
             self.close()
+
+
+@contextlib.contextmanager
+def open_queue(
+    store: str | Path | None,
+    request: dict[str, Any],
+    slice_name: str,
+    coordinates: Sequence[tuple[Sequence[int], int]],
+    workers: int | None = None,
+) -> Iterator[WorkerQueue | StoredQueue]:
+    """The compiler's queue, over the store of that path where one is given."""
+    if store is None:
+        with WorkerQueue(request, slice_name, coordinates, workers) as queue:
+            yield queue
+        return
+    answers = AnswerStore(Path(store))
+    try:
+        with StoredQueue(answers, request, slice_name, coordinates, workers) as stored:
+            yield stored
+    finally:
+        answers.close()
 
 
 def _decisive(request: dict[str, Any]) -> dict[str, Any]:
