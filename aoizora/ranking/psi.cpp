@@ -106,21 +106,24 @@ int gather_line(std::span<const DeviceId> line, double shard, Router& router, Ph
   return hops;
 }
 
-/// All-gather around a ring in both directions: every directed edge carries (n-1)/2 shards.
-int gather_ring(std::span<const DeviceId> ring, double shard, Router& router, Phase& phase) {
+/// All-gather around a ring: every directed edge carries (n-1)/2 shards where it is sent round both ways, (n-1) where
+/// one way.
+int gather_ring(std::span<const DeviceId> ring, double shard, int directions, Router& router, Phase& phase) {
   int hops = 0;
   const std::size_t n = ring.size();
-  const double bytes = static_cast<double>(n - 1) * shard / 2;
+  const double bytes = static_cast<double>(n - 1) * shard / directions;
   for (std::size_t k = 0; k < n; ++k) {
     const DeviceId next = ring[(k + 1) % n];
     hops = std::max(hops, router.transfer(ring[k], next, bytes, phase));
-    hops = std::max(hops, router.transfer(next, ring[k], bytes, phase));
+    if (directions == 2) hops = std::max(hops, router.transfer(next, ring[k], bytes, phase));
   }
   return hops;
 }
 
 double line_steps(std::size_t n) { return static_cast<double>(n - 1); }
-double ring_steps(std::size_t n) { return static_cast<double>(n / 2); }
+double ring_steps(std::size_t n, int directions) {
+  return directions == 2 ? static_cast<double>(n / 2) : static_cast<double>(n - 1);
+}
 
 /// One dimension of a product set: its coordinates in the order of the line, and whether they close a ring.
 struct Extent {
@@ -231,7 +234,7 @@ std::vector<std::vector<std::size_t>> dimension_orders(std::size_t count) {
 
 /// All-gather dimension by dimension. The payload is split over every order of the dimensions, so that each step keeps
 /// the ports of all dimensions busy.
-Embedding gather_by_dimension(const ProductSet& set, std::size_t members, Router& router) {
+Embedding gather_by_dimension(const ProductSet& set, std::size_t members, int directions, Router& router) {
   const std::size_t count = set.extents.size();
   Embedding embedding;
   embedding.phases.resize(count);
@@ -242,7 +245,7 @@ Embedding gather_by_dimension(const ProductSet& set, std::size_t members, Router
     for (std::size_t step = 0; step < count; ++step) {
       const Extent& extent = set.extents[order[step]];
       for_each_line(set, order[step], router.network, [&](std::span<const DeviceId> line) {
-        const int longest = extent.ring ? gather_ring(line, shard, router, embedding.phases[step])
+        const int longest = extent.ring ? gather_ring(line, shard, directions, router, embedding.phases[step])
                                         : gather_line(line, shard, router, embedding.phases[step]);
         hops[order[step]] = std::max(hops[order[step]], longest);
       });
@@ -251,7 +254,7 @@ Embedding gather_by_dimension(const ProductSet& set, std::size_t members, Router
   }
   for (std::size_t e = 0; e < count; ++e) {
     const std::size_t n = set.extents[e].coordinates.size();
-    embedding.latency_hops += hops[e] * (set.extents[e].ring ? ring_steps(n) : line_steps(n));
+    embedding.latency_hops += hops[e] * (set.extents[e].ring ? ring_steps(n, directions) : line_steps(n));
   }
   return embedding;
 }
@@ -285,16 +288,17 @@ std::vector<std::vector<DeviceId>> combs(const ProductSet& set, const Network& n
   return cycles;
 }
 
-Embedding gather_by_cycles(const std::vector<std::vector<DeviceId>>& cycles, Router& router) {
+/// One ring over the whole group, or several with a share of the payload each.
+Embedding gather_by_cycles(std::span<const std::vector<DeviceId>> cycles, int directions, Router& router) {
   Embedding embedding;
   embedding.phases.resize(1);
   const double n = static_cast<double>(cycles.front().size());
   int hops = 0;
   for (const auto& cycle : cycles) {
-    hops =
-        std::max(hops, gather_ring(cycle, 1.0 / n / static_cast<double>(cycles.size()), router, embedding.phases[0]));
+    hops = std::max(hops, gather_ring(cycle, 1.0 / n / static_cast<double>(cycles.size()), directions, router,
+                                      embedding.phases[0]));
   }
-  embedding.latency_hops = hops * ring_steps(cycles.front().size());
+  embedding.latency_hops = hops * ring_steps(cycles.front().size(), directions);
   return embedding;
 }
 
@@ -383,26 +387,42 @@ double span_stride(const ProductSet& set) {
   return stride;
 }
 
+/// A group that spans several dimensions, by one ring: of the grid's cycles the one that is sooner when the group is
+/// alone, so that no side of the grid is special; a closed tour where the set is no even grid.
+Embedding gather_by_one_ring(const std::vector<std::vector<DeviceId>>& cycles, std::span<const DeviceId> sorted_group,
+                             int directions, Router& router, const Rates& rates, Accumulator& accumulator) {
+  if (cycles.empty()) {
+    const std::vector<std::vector<DeviceId>> tour{short_tour(sorted_group, router)};
+    return gather_by_cycles(tour, directions, router);
+  }
+  const std::span<const std::vector<DeviceId>> all(cycles);
+  Embedding best = gather_by_cycles(all.first(1), directions, router);
+  for (std::size_t k = 1; k < all.size(); ++k)
+    best = faster(std::move(best), gather_by_cycles(all.subspan(k, 1), directions, router), rates, accumulator);
+  return best;
+}
+
 /// The all-gather of one group. Only the set of devices counts: XLA embeds its own ring on it.
 Embedding gather(std::span<const DeviceId> sorted_group, Router& router, const Rates& rates, Accumulator& accumulator) {
   const ProductSet set = product_set(sorted_group, router.network);
   const bool planar = set.is_product && set.extents.size() == 2 && set.extents[1].dimension < router.network.dimensions;
+  const auto directions = static_cast<int>(rates.calibration.ring_directions.value);
+  const auto cycles = planar ? combs(set, router.network) : std::vector<std::vector<DeviceId>>{};
+  const bool line = set.is_product && set.extents.size() == 1 && !set.extents[0].ring;
   Embedding embedding;
-  if (set.is_product) {
-    const auto cycles = planar ? combs(set, router.network) : std::vector<std::vector<DeviceId>>{};
-    if (!cycles.empty() && set.extents[0].coordinates.size() == 2 && set.extents[1].coordinates.size() == 2) {
-      embedding = gather_by_cycles(cycles, router);  // four chips: both ways cost the same
-    } else if (!cycles.empty()) {
-      embedding = faster(gather_by_cycles(cycles, router), gather_by_dimension(set, sorted_group.size(), router), rates,
-                         accumulator);
-    } else {
-      embedding = gather_by_dimension(set, sorted_group.size(), router);
-    }
+  if (directions > 0 && !line) {
+    const bool ring = set.is_product && set.extents.size() == 1;
+    embedding = ring ? gather_by_dimension(set, sorted_group.size(), directions, router)
+                     : gather_by_one_ring(cycles, sorted_group, directions, router, rates, accumulator);
+  } else if (set.is_product) {
+    embedding = gather_by_dimension(set, sorted_group.size(), 2, router);
+    if (!cycles.empty())
+      embedding = faster(gather_by_cycles(cycles, 2, router), std::move(embedding), rates, accumulator);
   } else {
-    const std::vector<DeviceId> tour = short_tour(sorted_group, router);
-    embedding = tour.size() < 3
-                    ? gather_by_line(tour, router)
-                    : faster(gather_by_cycles({tour}, router), gather_by_line(tour, router), rates, accumulator);
+    const std::vector<std::vector<DeviceId>> tour{short_tour(sorted_group, router)};
+    embedding = gather_by_line(tour[0], router);
+    if (tour[0].size() > 2)
+      embedding = faster(gather_by_cycles(tour, 2, router), std::move(embedding), rates, accumulator);
   }
   embedding.stride = span_stride(set);
   return embedding;

@@ -40,6 +40,7 @@ constexpr std::array kRateFields{
     RateField{"alpha_seconds", &CollectiveRate::alpha_seconds},
     RateField{"rate_fraction", &CollectiveRate::rate_fraction},
     RateField{"flow_bytes_per_second", &CollectiveRate::flow_bytes_per_second},
+    RateField{"ring_directions", &CollectiveRate::ring_directions},
 };
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
@@ -143,7 +144,10 @@ Hardware read_hardware(const json::value* value, const Hardware* base, int cores
   }
   if (base == nullptr) {
     for (const CollectiveKind kind : all_collective_kinds) {
-      result.collectives[kind] = {{1e-6, "assumption"}, {1, "assumption: nominal"}, {0, "no limit of one flow given"}};
+      result.collectives[kind] = {{1e-6, "assumption"},
+                                  {1, "assumption: nominal"},
+                                  {0, "no limit of one flow given"},
+                                  {0, "assumption: several ports"}};
     }
   }
   if (const json::value* rates = object.if_contains("collectives"))

@@ -40,6 +40,10 @@ void check_hardware(const Hardware& h, int cores_per_chip) {
     check_number(rate->second.alpha_seconds, "alpha_seconds", 0, any, true);
     check_number(rate->second.rate_fraction, "rate_fraction", 0, 1, false);
     check_number(rate->second.flow_bytes_per_second, "flow_bytes_per_second", 0, any, true);
+    check_number(rate->second.ring_directions, "ring_directions", 0, 2, true);
+    if (rate->second.ring_directions.value != std::floor(rate->second.ring_directions.value))
+      throw InvalidRequest("hardware number ring_directions is " + std::to_string(rate->second.ring_directions.value) +
+                           "; allowed: 0, 1, 2");
   }
 }
 

@@ -51,6 +51,9 @@ struct CollectiveRate {
   Number alpha_seconds;          ///< α_τ: start-up of one collective
   Number rate_fraction;          ///< fraction of the link's nominal bandwidth this kind reaches
   Number flow_bytes_per_second;  ///< limit of one flow, 0 for none
+  /// How gathers and reductions cross a group that spans several dimensions: 0, an exchange a dimension with several
+  /// ports at work; 1 or 2, one ring over the whole group, sent round one way or both.
+  Number ring_directions;
   friend bool operator==(const CollectiveRate&, const CollectiveRate&) = default;
 };
 

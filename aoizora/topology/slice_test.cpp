@@ -93,7 +93,8 @@ BOOST_AUTO_TEST_CASE(Hardware_EveryNumberHasASource) {
   }
   BOOST_TEST(h.collectives.size() == all_collective_kinds.size());
   for (const auto& [kind, rate] : h.collectives) {
-    for (const Number& number : {rate.alpha_seconds, rate.rate_fraction, rate.flow_bytes_per_second})
+    for (const Number& number :
+         {rate.alpha_seconds, rate.rate_fraction, rate.flow_bytes_per_second, rate.ring_directions})
       BOOST_TEST(!number.source.empty());
   }
 }
