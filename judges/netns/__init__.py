@@ -1,0 +1,1 @@
+"""A mesh of network namespaces, one a chip, and what is measured over it."""
