@@ -28,9 +28,11 @@ std::string score(std::string text, const std::string& workload, const std::stri
     throw aoizora::InvalidRequest("rung is \"" + rung + "\"; allowed: passes, code");
   const auto program = aoizora::ir::read_hlo(std::move(text));
   const auto slice = aoizora::topology::make_slice(slice_name);
-  const auto compiled = aoizora::ranking::extract(
-      program, aoizora::workload::read_workload(workload), aoizora::candidates::read_candidate(candidate),
-      slice.hardware, rung == "code" ? aoizora::ranking::Rung::code : aoizora::ranking::Rung::passes);
+  const auto read_as = rung == "code" ? aoizora::ranking::Rung::code : aoizora::ranking::Rung::passes;
+  const auto compiled = workload.empty() ? aoizora::ranking::extract(program, slice.hardware)
+                                         : aoizora::ranking::extract(
+                                               program, aoizora::workload::read_workload(workload),
+                                               aoizora::candidates::read_candidate(candidate), slice.hardware, read_as);
   aoizora::ranking::Q2Options options;
   options.rate_scale = rate_scale;
   return aoizora::ranking::to_json(
@@ -48,6 +50,7 @@ void bind_ranking(nb::module_& m) {
   m.def("score", &score, nb::arg("text"), nb::arg("workload"), nb::arg("candidate"), nb::arg("slice"),
         nb::arg("devices"), nb::arg("layers"), nb::arg("rung"), nb::arg("rate_scale") = 1.0,
         nb::call_guard<nb::gil_scoped_release>(),
-        "Q2 of a compiled proxy under one placement (device of each logical rank), with its breakdown: JSON. Raises "
-        "InvalidRequest, ParseError.");
+        "Q2 of a compiled proxy under one placement (device of each logical rank), with its breakdown: JSON. An empty "
+        "workload: "
+        "a program nobody knows the model of. Raises InvalidRequest, ParseError.");
 }
