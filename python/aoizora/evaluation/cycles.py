@@ -80,7 +80,8 @@ def lend(text: str, known: Mapping[str, int]) -> tuple[str, Coverage]:
             if instruction.opcode == "custom-call" or _CYCLES.search(lines[instruction.line]):
                 continue
             cycles = known.get(reader.fingerprint(instruction, computation))
-            counted = instruction.opcode == "fusion"
+            # What only starts or ends a collective has no cycles to get.
+            counted = instruction.opcode == "fusion" and not instruction.name.startswith("async-collective-")
             fusions += counted
             if cycles is None:
                 continue

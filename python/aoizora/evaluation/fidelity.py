@@ -31,10 +31,11 @@ from aoizora.evaluation.sweep import Workload
 
 KEPT_FRACTION, KEPT_FLOOR = 0.15, 12  # of the planner (docs/plan-format.md); the paper keeps 15 %
 SPREAD = 0.01  # placements that spread by more are ordered on their own
+_DERIVED_FORMAT = 2  # of the values kept in a store
 COMPLETE = 0.95  # of the candidates must be answered before a pool counts as whole
 
-# simulate(text, workload, candidate, devices of each placement, rung) -> seconds of a step, one a placement
-Simulate = Callable[[str, Workload, dict[str, Any], list[list[int]], str], list[float]]
+# simulate(text, workload, candidate, devices of each placement, rung) -> seconds of a step and of a block, a placement
+Simulate = Callable[[str, Workload, dict[str, Any], list[list[int]], str], list[tuple[float, float]]]
 Progress = Callable[[str, int, int], None]
 
 
@@ -51,6 +52,7 @@ class Placed:
     block_seconds: float
     step_seconds: float
     simulated_seconds: float | None = None  # of a step
+    simulated_block_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ class Row:
     q1_seconds: float
     rank: int  # by Q1, from 0
     outcome: str  # "ok", "out_of_memory", "refused", "over_budget", "missing"
+    propagate_seconds: float = 0.0
     compile_seconds: float = 0.0
     hbm_bytes: float = 0.0
+    lent: float = 0.0  # share of the fusions that got cycles of another program
     placed: tuple[Placed, ...] = ()
 
     @property
@@ -174,7 +178,9 @@ class Pricer:
 
         with ThreadPoolExecutor(self._workers) as pool:
             for index, (name, answer_key, function) in enumerate(listed):
-                name = hashlib.sha256(f"{name}\0{answer_key}\0{library_digest()}".encode()).hexdigest()
+                name = hashlib.sha256(
+                    f"{_DERIVED_FORMAT}\0{name}\0{answer_key}\0{library_digest()}".encode()
+                ).hexdigest()
                 kept = self._rows.execute("select value from derived where key = ?", (name,)).fetchone()
                 if kept is not None:
                     values[index] = json.loads(zlib.decompress(kept[0]))
@@ -196,27 +202,17 @@ def library_digest() -> str:
     return hashlib.sha256(Path(str(_core.__file__)).read_bytes()).hexdigest()
 
 
-def simulation() -> Simulate | None:
-    """The judge; None where the library was built without it."""
-    many = getattr(_core, "simulate_many", None)
-    if many is None:
-        return None
+def simulation() -> Simulate:
+    """The judge: the link-level simulation of the same schedule."""
 
     def simulate(
         text: str, workload: Workload, candidate: dict[str, Any], devices: list[list[int]], rung: str
-    ) -> list[float]:
-        answer = many(
+    ) -> list[tuple[float, float]]:
+        return _core.simulate_many(
             text, workload.table_json, json.dumps(candidate), workload.slice, devices, workload.layers, rung, 1.0
         )
-        return step_seconds(json.loads(answer) if isinstance(answer, str) else answer)
 
     return simulate
-
-
-def step_seconds(answer: Any) -> list[float]:
-    """Seconds of a step, one a placement, of what simulate_many gives."""
-    listed = answer.get("placements", answer.get("results")) if isinstance(answer, dict) else answer
-    return [float(one["step_seconds"] if isinstance(one, dict) else one) for one in listed]
 
 
 def price(
@@ -246,10 +242,9 @@ def price(
         return {**found, "outcome": "over_budget", "placements": []}
     if simulate is not None:
         devices = [placement["devices"] for placement in priced["placements"]]
-        for placement, seconds in zip(
-            priced["placements"], simulate(text, workload, candidate, devices, rung), strict=True
-        ):
-            placement["simulated_seconds"] = seconds
+        times = simulate(text, workload, candidate, devices, rung)
+        for placement, (step, block) in zip(priced["placements"], times, strict=True):
+            placement.update(simulated_seconds=step, simulated_block_seconds=block)
     return found
 
 
@@ -266,31 +261,39 @@ def shardings(workload: Workload) -> int:
     return int(json.loads(_core.enumerate(workload.table_json, workload.slice, options))["fitting"])
 
 
-def stage_1(pricer: Pricer, workload: Workload, progress: Progress = _quiet) -> list[tuple[float, str, dict[str, Any]]]:
-    """Q1 in seconds, signature and candidate of all that are stored; least first, as the planner sorts them."""
+@dataclass(frozen=True)
+class Scored:
+    """A sharding after stage 1."""
 
-    def q1(candidate: dict[str, Any]) -> Callable[[dict[str, Any]], float | None]:
-        def run(answer: dict[str, Any]) -> float | None:
+    q1_seconds: float
+    signature: str
+    candidate: dict[str, Any]
+    propagate_seconds: float  # tracing, lowering and Shardy
+
+
+def stage_1(pricer: Pricer, workload: Workload, progress: Progress = _quiet) -> list[Scored]:
+    """Every sharding whose propagated program is stored, by Q1, as the planner sorts them."""
+
+    def q1(candidate: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+        def run(answer: dict[str, Any]) -> Any:
             if answer["outcome"] != "ok":
-                return None
+                return [None, answer["seconds"]]
             text = _core.predict(
                 answer["text"], workload.table_json, json.dumps(candidate), workload.slice, workload.layers
             )
-            return float(json.loads(text)["q1"]["seconds"])
+            return [float(json.loads(text)["q1"]["seconds"]), answer["seconds"]]
 
         return run
 
     candidates = workload.candidates
     jobs = [(f"q1 {workload.name}", pricer.key(workload, c, "propagate"), q1(c)) for c in candidates]
     values = pricer.derive(jobs, f"{workload.name}, Q1", progress)
-    return sorted(
-        (
-            (value, sweep.signature(workload, candidate), candidate)
-            for value, candidate in zip(values, candidates, strict=True)
-            if value is not None
-        ),
-        key=lambda entry: entry[:2],
-    )
+    scored = [
+        Scored(value[0], sweep.signature(workload, candidate), candidate, value[1])
+        for value, candidate in zip(values, candidates, strict=True)
+        if value is not None and value[0] is not None
+    ]
+    return sorted(scored, key=lambda entry: (entry.q1_seconds, entry.signature))
 
 
 def load(
@@ -302,10 +305,12 @@ def load(
     layers: int = sweep.PROXY_LAYERS,
     slice_name: str = "",
     known: dict[str, int] | None = None,
+    limit: int | None = None,
     progress: Progress = _quiet,
 ) -> Pool:
-    """Everything stored of a workload, priced. `slice_name`: a descriptor to price by; `known`: cycles to lend."""
-    scored = stage_1(pricer, workload, progress)
+    """Everything stored of a workload, priced. `slice_name`: a descriptor to price by; `known`: cycles to lend;
+    `limit`: only the first by Q1."""
+    scored = stage_1(pricer, workload, progress)[:limit]
     variant = f"price {workload.name} {rung} {layers} {_content(slice_name)} {simulate is not None}"
     if known is not None:
         variant += hashlib.sha256(json.dumps(sorted(known.items())).encode()).hexdigest()
@@ -322,25 +327,35 @@ def load(
 
         return run
 
-    jobs = [(variant, pricer.key(workload, c, rung, layers), priced(c)) for _, _, c in scored]
+    jobs = [(variant, pricer.key(workload, s.candidate, rung, layers), priced(s.candidate)) for s in scored]
     rows = []
     values = pricer.derive(jobs, f"{workload.name}, prices", progress)
-    for rank, ((q1_seconds, signature, candidate), found) in enumerate(zip(scored, values, strict=True)):
+    for rank, (entry, found) in enumerate(zip(scored, values, strict=True)):
+        row = Row(entry.candidate, entry.signature, entry.q1_seconds, rank, "missing", entry.propagate_seconds)
         if found is None:
-            rows.append(Row(candidate, signature, q1_seconds, rank, "missing"))
+            rows.append(row)
             continue
         placed = tuple(
             Placed(
-                p["order"], tuple(p["devices"]), p["block_seconds"], p["step_seconds"], p.get("simulated_seconds")
+                p["order"],
+                tuple(p["devices"]),
+                p["block_seconds"],
+                p["step_seconds"],
+                p.get("simulated_seconds"),
+                p.get("simulated_block_seconds"),
             )
             for p in found.get("placements", ())
         )
         rows.append(
-            Row(
-                candidate, signature, q1_seconds, rank, found["outcome"], found["seconds"], found.get("hbm_bytes", 0.0),
-                placed,
+            _with(
+                row,
+                outcome=found["outcome"],
+                compile_seconds=found["seconds"],
+                hbm_bytes=found.get("hbm_bytes", 0.0),
+                lent=found.get("lent", 0.0),
+                placed=placed,
             )
-        )  # fmt: skip
+        )
     return Pool(workload, tuple(rows), shardings(workload), "all", rung, simulate is not None)
 
 
@@ -505,7 +520,6 @@ def common_factor(ours: Sequence[float], reference: Sequence[float]) -> float:
     return math.exp(statistics.median(math.log(b / a) for a, b in zip(ours, reference, strict=True)))
 
 
-def paper_block_seconds(placed: Placed, layers: int) -> float:
+def paper_block_seconds(step_seconds: float, block_seconds: float, layers: int) -> float:
     """A block as the paper's Table 4 has it: (two blocks + entry and exit) / 2."""
-    outside = placed.step_seconds - layers * placed.block_seconds
-    return placed.block_seconds + outside / 2
+    return block_seconds + (step_seconds - layers * block_seconds) / 2
