@@ -105,6 +105,18 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", action="store_true", help="print it as JSON")
     inspect.set_defaults(run=_inspect)
 
+    reproduce = command(
+        "reproduce",
+        "the paper's figures and tables by our planner and simulation, beside its numbers",
+        "aoizora reproduce --only table4",
+    )
+    reproduce.add_argument("--out", default="docs/evaluation.md", metavar="FILE", help="docs/evaluation.md (default)")
+    reproduce.add_argument("--store", default="", metavar="FILE", help="compiler's answers (in the cache folder)")
+    reproduce.add_argument("--only", action="append", default=[], metavar="NAME", help="one figure or table: table3")
+    reproduce.add_argument("--no-compile", action="store_true", help="use what is stored (all of it takes hours)")
+    reproduce.add_argument("--quiet", action="store_true", help="no progress")
+    reproduce.set_defaults(run=_reproduce)
+
     cache = command("cache", "list, show or clear the plan cache", "aoizora cache list")
     cache.add_argument("action", choices=("list", "show", "clear"), nargs="?", default="list")
     cache.add_argument("name", nargs="?", default="", metavar="NAME", help="show: the start of an entry's name")
@@ -251,6 +263,25 @@ def _inspect(options: argparse.Namespace) -> int:
         sys.stdout.write(result + "\n")
     else:
         sys.stdout.write(terminal.inspect(json.loads(result)))
+    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from aoizora import cache
+    from aoizora.evaluation import reproduce
+    from aoizora.report.progress import ProgressLine
+
+    progress = ProgressLine(quiet=options.quiet)
+    store = Path(options.store) if options.store else cache.folder() / "evaluation.sqlite"
+    try:
+        written = reproduce.run(
+            Path(options.out), store, options.only, compile=not options.no_compile, progress=progress
+        )
+    finally:
+        progress.close()
+    print(f"{', '.join(written)} written to {options.out}")
     return 0
 
 
