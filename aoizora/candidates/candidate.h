@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "aoizora/errors.h"
 #include "aoizora/topology/slice.h"
 #include "aoizora/workload/workload.h"
 
@@ -81,10 +82,16 @@ struct Enumeration {
   std::int64_t weight_sharding = 1;    ///< the minimum weight-sharding factor that was applied
 };
 
+/// Legal shardings exist, but none within the memory budget.
+class NothingFits : public Infeasible {
+ public:
+  using Infeasible::Infeasible;
+};
+
 /// Legal, canonical, de-duplicated shardings (paper 4.2). Batch axes are on data (and on fsdp too where both are larger
 /// than 1 and divide it), sequence axes on context, every weight axis on each subset of the present mesh axes. Of equal
 /// ones the one kept has the fewest mesh axes of size > 1, then the rules nearest to the workload's stock rules. Throws
-/// Infeasible, naming what is missing and what would help, where no legal mesh exists or none fits.
+/// Infeasible, naming what is missing and what would help, where no legal mesh exists, NothingFits where none fits.
 Enumeration enumerate(const workload::Workload& workload, const topology::Slice& slice,
                       const EnumerationOptions& options);
 

@@ -361,7 +361,7 @@ std::string sizes_text(const Workload& workload) {
     text += "One with " + gib(counts.smallest_estimate_bytes) +
             " exists, but not with this weight-sharding factor: lower minimum_weight_sharding";
   }
-  throw Infeasible(text);
+  throw NothingFits(text);
 }
 
 void require_sound(const Workload& workload, std::int64_t devices, const EnumerationOptions& options) {

@@ -76,13 +76,26 @@ candidates::Candidate stock_candidate(const workload::Workload& workload, std::i
   return candidate;
 }
 
-std::vector<std::string> searched(const Settings& settings) {
+StockOrder stock_order(std::span<const candidates::MeshAxis> mesh, const topology::Slice& slice) {
+  try {
+    return {placement::mesh_utils_order(mesh, slice), false};
+  } catch (const Infeasible&) {
+    return {placement::mesh_utils_order(mesh, slice, true), true};
+  }
+}
+
+std::vector<std::string> searched(const Plan& plan) {
+  const Settings& settings = plan.settings;
   std::vector<std::string> lines{"attention: flash with gathered keys and values"};
   if (settings.ulysses) lines.back() += ", and Ulysses";
-  lines.push_back(settings.windowed_einsum
-                      ? "windowed einsum: the compiler's default, and off where the default uses it"
-                      : "windowed einsum: the compiler's default");
-  lines.push_back("kernel blocks: 512 x 512");
+  lines.push_back(
+      settings.windowed_einsum
+          ? "windowed einsum: the compiler's default, and off where the default uses it under row-major order"
+          : "windowed einsum: the compiler's default");
+  lines.push_back("kernel blocks: 512 x 512 only");
+  lines.push_back("order of mesh axes on one dimension: data, fsdp, context, tensor only, major first");
+  lines.push_back(std::string("mesh axes that divide no tensor: ") +
+                  (plan.idle_axes_searched ? "searched too, for nothing else fits in HBM" : "not searched"));
   lines.push_back("placements: all axis orders, less mirror images and equal contention signatures");
   return lines;
 }

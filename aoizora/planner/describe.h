@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,16 @@ std::string describe(const candidates::Candidate& candidate);
 /// defaults.
 candidates::Candidate stock_candidate(const workload::Workload& workload, std::int64_t data, std::int64_t context);
 
+/// jax mesh_utils' order by its defaults; where they raise, the one that splits physical axes. Throws Infeasible where
+/// that raises too.
+struct StockOrder {
+  placement::Placement placement;
+  bool split_physical_axes = false;
+};
+StockOrder stock_order(std::span<const candidates::MeshAxis> mesh, const topology::Slice& slice);
+
 /// What the search looked at, one line each.
-std::vector<std::string> searched(const Settings& settings);
+std::vector<std::string> searched(const Plan& plan);
 
 /// Why the winner won: its block in parts, beside the runner-up's and the stock deployment's.
 std::string why(const Plan& plan);

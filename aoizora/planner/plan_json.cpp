@@ -2,6 +2,7 @@
 #include <cmath>
 #include <utility>
 
+#include "aoizora/candidates/sharding.h"
 #include "aoizora/errors.h"
 #include "aoizora/planner/describe.h"
 #include "aoizora/planner/planner.h"
@@ -134,6 +135,7 @@ json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
                       {"passes_step_seconds", ranked.passes_step_seconds},
                       {"stage_1", q1_json(ranked.q1)},
                       {"hbm_bytes", ranked.hbm_bytes},
+                      {"idle_axes", json::value_from(candidates::idle_axes(plan.workload, ranked.candidate))},
                       {"verified", ranked.verified}};
   if (!whole) object["predicted"].as_object()["block"].as_object().erase("collectives");
   return object;
@@ -142,7 +144,7 @@ json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
 json::array comparisons_json(const Plan& plan) {
   json::array array;
   for (const Comparison& c : plan.comparisons) {
-    json::object object{{"name", c.name}};
+    json::object object{{"name", c.name}, {"allow_split_physical_axes", c.split_physical_axes}};
     if (c.ranked) {
       object["passes_block_seconds"] = c.ranked->passes_block_seconds;
       object["passes_step_seconds"] = c.ranked->passes_step_seconds;

@@ -59,12 +59,24 @@ class Search {
     plan_.settings = settings;
     plan_.workload = workload::make_workload(request);
     budget_bytes_ = slice.hardware.hbm_bytes.value - static_cast<double>(request.reserved_hbm_bytes);
+    if (budget_bytes_ < 1) {
+      throw Infeasible("nothing is left to plan with: " + gibibytes(static_cast<double>(request.reserved_hbm_bytes)) +
+                       " of HBM are reserved and a device of " + slice.name + " has " +
+                       gibibytes(slice.hardware.hbm_bytes.value) + "; reserve less");
+    }
   }
 
   Plan run() {
     const auto shardings = enumerate();
     const auto order = stage_1(shardings);
-    stage_2(order);
+    if (order.empty()) {
+      throw CompilerFailed("the compiler lowered none of the " + std::to_string(shardings.size()) +
+                           " shardings; the first failure: " + first_failure_);
+    }
+    const auto start = Clock::now();
+    compile_survivors(order);
+    widen();
+    finish_stage_2(start);
     compile_finalists();
     choose();
     plan_.versions = compiler_.versions();
@@ -81,13 +93,34 @@ class Search {
 
   const workload::Workload& workload() const { return plan_.workload; }
 
-  std::vector<candidates::Candidate> enumerate() {
-    const auto start = Clock::now();
+  candidates::EnumerationOptions enumeration_options() const {
     candidates::EnumerationOptions options;
     options.hbm_budget_bytes = static_cast<std::int64_t>(budget_bytes_);
     options.minimum_weight_sharding = settings_.minimum_weight_sharding;
     options.ulysses = settings_.ulysses;
-    auto found = candidates::enumerate(workload(), slice_, options);
+    return options;
+  }
+
+  /// Without idle mesh axes; with them where no sharding fits otherwise.
+  candidates::Enumeration enumerate_fitting() {
+    auto options = enumeration_options();
+    try {
+      return candidates::enumerate(workload(), slice_, options);
+    } catch (const candidates::NothingFits&) {
+      options.idle_axes = true;
+      try {
+        auto found = candidates::enumerate(workload(), slice_, options);
+        plan_.idle_axes_searched = true;
+        return found;
+      } catch (const candidates::NothingFits&) {
+      }
+      throw;
+    }
+  }
+
+  std::vector<candidates::Candidate> enumerate() {
+    const auto start = Clock::now();
+    auto found = enumerate_fitting();
     count("assignments of weight axes to mesh axes", found.assignments, 0);
     count("legal shardings", found.legal, 0);
     count("distinct shardings", found.distinct, 0);
@@ -105,6 +138,7 @@ class Search {
     std::vector<Job> jobs;
     for (const auto& candidate : shardings) {
       scored.push_back({candidate, candidates::canonical_signature(workload(), candidate), {}, false});
+      tried_.insert(scored.back().signature);
       Job job;
       job.candidate = candidate;
       job.rung = CompilerRung::propagate;
@@ -128,10 +162,6 @@ class Search {
       }
     });
     std::erase_if(scored, [](const Scored& s) { return !s.alive; });
-    if (scored.empty()) {
-      throw CompilerFailed("the compiler lowered none of the " + std::to_string(shardings.size()) +
-                           " shardings; the first failure: " + first_failure_);
-    }
     std::sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) {
       return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
     });
@@ -139,10 +169,31 @@ class Search {
     return scored;
   }
 
+  /// Where the compiler fits none of the candidates: those that the weight-sharding factor taken from HBM left out, for
+  /// it is a rule of thumb, then those with an idle mesh axis.
+  void widen() {
+    auto options = enumeration_options();
+    const bool asked = options.minimum_weight_sharding > 0;
+    if (!asked) options.minimum_weight_sharding = 1;
+    for (const bool idle : {false, true}) {
+      const bool memory_is_short = std::isfinite(least_needed_bytes_);
+      if (!compiled_.empty() || !memory_is_short || (asked && !idle) || (idle && plan_.idle_axes_searched)) continue;
+      options.idle_axes = idle;
+      auto more = candidates::enumerate(workload(), slice_, options).candidates;
+      std::erase_if(more, [&](const auto& candidate) {
+        return tried_.contains(candidates::canonical_signature(workload(), candidate));
+      });
+      plan_.idle_axes_searched = plan_.idle_axes_searched || idle;
+      if (more.empty()) continue;
+      count(idle ? "more with an idle mesh axis, as nothing else fits" : "more with less divided weights", more.size(),
+            0);
+      compile_survivors(stage_1(more));
+    }
+  }
+
   /// HLO passes for the survivors, all placements priced (paper 4.4). Survivors that do not fit are replaced by the
   /// next in line.
-  void stage_2(const std::vector<Scored>& order) {
-    const auto start = Clock::now();
+  void compile_survivors(const std::vector<Scored>& order) {
     // The paper's K counts logical shardings; a sharding with another attention kind is not another one.
     const auto share =
         static_cast<std::int64_t>(std::ceil(settings_.survivor_fraction * static_cast<double>(shardings_)));
@@ -157,8 +208,12 @@ class Search {
       compile_passes(batch);
       taken = end;
     }
-    compile_stock();
     count("survivors", survivors, 0);
+  }
+
+  void finish_stage_2(Clock::time_point start) {
+    require_one_that_fits();
+    compile_stock();
     std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
       return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
     });
@@ -166,9 +221,12 @@ class Search {
     for (const Compiled& c : compiled_) pairs += static_cast<std::int64_t>(c.placements.size());
     count("compiled and fitting", static_cast<std::int64_t>(compiled_.size()), 0);
     count("sharding-placement pairs priced", pairs, seconds_since(start));
+  }
+
+  void require_one_that_fits() const {
     if (compiled_.empty()) {
       std::string message = "no sharding of " + workload().name + " fits in the HBM of " + slice_.name + " (" +
-                            gibibytes(budget_bytes_) + " a device)";
+                            gibibytes(budget_bytes_) + " a device), with an idle mesh axis neither";
       if (std::isfinite(least_needed_bytes_)) {
         message += "; the compiler needs at least " + gibibytes(least_needed_bytes_) + ", " +
                    gibibytes(least_needed_bytes_ - budget_bytes_) + " too much";
@@ -259,7 +317,9 @@ class Search {
       comparison.name = (data == 1 ? "stock, context " : "data 2 x context ") + std::to_string(devices / data);
       comparison.name += ", jax mesh_utils order";
       try {
-        ranked.placement = placement::mesh_utils_order(ranked.candidate.mesh, slice_, true);
+        auto order = stock_order(ranked.candidate.mesh, slice_);
+        ranked.placement = std::move(order.placement);
+        comparison.split_physical_axes = order.split_physical_axes;
         Job job;
         job.candidate = ranked.candidate;
         job.rung = CompilerRung::passes;
@@ -497,7 +557,7 @@ class Search {
       plan_.runners_up.resize(static_cast<std::size_t>(settings_.runners_up));
     }
     plan_.half_rate_winner = half_rate_winner(winner);
-    plan_.searched = searched(settings_);
+    plan_.searched = searched(plan_);
     plan_.why = why(plan_);
   }
 
@@ -627,6 +687,7 @@ class Search {
   std::int64_t next_id_ = 1;
   std::string best_line_;
   std::string first_failure_;
+  std::set<std::string> tried_;  ///< signatures of all candidates that were lowered
   double least_needed_bytes_ = std::numeric_limits<double>::infinity();
   std::vector<Compiled> compiled_;
   std::vector<Finalist> finalists_;

@@ -58,8 +58,9 @@ struct Ranked {
 /// plan's passes_step_seconds.
 struct Comparison {
   std::string name;
-  std::optional<Ranked> ranked;  ///< absent where it does not fit or is not legal
-  std::string reason;            ///< why it is absent
+  bool split_physical_axes = false;  ///< jax's default raises: its order needs allow_split_physical_axes=True
+  std::optional<Ranked> ranked;      ///< absent where it does not fit or is not legal
+  std::string reason;                ///< why it is absent
 };
 
 struct StageCount {
@@ -79,6 +80,7 @@ struct Plan {
   std::vector<Comparison> comparisons;  ///< the stock deployment and data 2 x context rest
   std::vector<StageCount> counts;
   std::vector<std::string> searched;  ///< attention kinds, windowed einsum, placements: what was looked at
+  bool idle_axes_searched = false;    ///< nothing fits without a mesh axis that divides no tensor
   std::vector<std::string> versions;
   std::vector<std::string> lost;     ///< candidates lost to a crash or a limit; a plan with any is not cached
   std::vector<std::string> refused;  ///< sharding-placement pairs the compiler would not finish; the next was taken

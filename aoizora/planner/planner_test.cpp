@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "aoizora/candidates/memory.h"
+#include "aoizora/candidates/sharding.h"
 #include "aoizora/errors.h"
+#include "aoizora/planner/describe.h"
 #include "aoizora/planner/replay.h"
 
 // The whole planner over recorded answers of the real compiler: Wan 2.1 1.3B, 480x832, 21 frames, v5e:2x2.
@@ -84,6 +87,10 @@ void fail(Answer& answer, Answer::Outcome outcome, const std::string& message) {
   answer.failure = message;
 }
 
+bool has_idle_axis(const candidates::Candidate& candidate) {
+  return !candidates::idle_axes(workload::make_workload(recorded_request()), candidate).empty();
+}
+
 const std::string out_of_memory_message =
     "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
     "temporaries (30.66G) "
@@ -131,6 +138,26 @@ BOOST_AUTO_TEST_CASE(Plan_EveryRankHasOneDeviceAndEveryParameterASpec) {
     const auto& spec = written.at("parameters").at(weight.name).as_array();
     BOOST_TEST(spec.size() == weight.dims.size() + (weight.repeat > 1 ? 1 : 0));
   }
+}
+
+// jax's default order exists on v5e:2x2; data 2 x context 8 on v5e:4x4 has to split a physical axis, where jax raises.
+BOOST_AUTO_TEST_CASE(Plan_SaysWhereTheOrderOfADeploymentNeedsSplitAxes) {
+  for (const auto& [name, splits] : {std::pair{"v5e:2x2", false}, std::pair{"v5e:4x4", true}}) {
+    const topology::Slice slice = topology::make_slice(name);
+    const auto devices = static_cast<std::int64_t>(slice.devices.size());
+    const auto wl = workload::make_workload(recorded_request());
+    const StockOrder order = stock_order(stock_candidate(wl, 2, devices / 2).mesh, slice);
+    BOOST_TEST(order.split_physical_axes == splits);
+    BOOST_TEST(order.placement.devices.size() == static_cast<std::size_t>(devices));
+    BOOST_TEST(!stock_order(stock_candidate(wl, 1, devices).mesh, slice).split_physical_axes);
+  }
+  Edited compiler(0, {});
+  Plan p = run(compiler);
+  BOOST_TEST_REQUIRE(p.comparisons.size() == 2u);
+  p.comparisons.back().split_physical_axes = true;
+  const json::value written = json::parse(to_json(p));
+  BOOST_TEST(!written.at("comparisons").at(0).at("allow_split_physical_axes").as_bool());
+  BOOST_TEST(written.at("comparisons").at(1).at("allow_split_physical_axes").as_bool());
 }
 
 BOOST_AUTO_TEST_CASE(Plan_StepIsLayersTimesBlockAndTheRest) {
@@ -181,13 +208,88 @@ BOOST_AUTO_TEST_CASE(Plan_WhereNothingFitsTheErrorSaysHowMuchIsMissing) {
     return text.find("30.66") != std::string::npos && text.find("14.91") != std::string::npos &&
            text.find("fewer frames") != std::string::npos;
   });
-  // Stage 2 went on through all candidates before it gave up.
-  const auto passes = std::count_if(compiler.jobs.begin(), compiler.jobs.end(), [](const auto& job) {
-    return job.second.rung == CompilerRung::passes && !job.second.placement;
-  });
-  const auto propagated = std::count_if(compiler.jobs.begin(), compiler.jobs.end(),
-                                        [](const auto& job) { return job.second.rung == CompilerRung::propagate; });
+  // Stage 2 went on through all candidates, those with an idle axis too, before it gave up.
+  std::int64_t passes = 0, propagated = 0, idle = 0;
+  for (const auto& [id, job] : compiler.jobs) {
+    const bool is_idle = has_idle_axis(job.candidate);
+    if (job.rung == CompilerRung::passes && !job.placement && !is_idle) ++passes;
+    if (job.rung == CompilerRung::propagate) ++(is_idle ? idle : propagated);
+  }
   BOOST_TEST(passes == propagated);
+  BOOST_TEST(idle > 0);
+}
+
+// A mesh axis that divides no tensor is refused unless nothing else fits in HBM. The recording holds no sharding with
+// an idle axis, so each is answered with the programs of one recorded sharding.
+BOOST_AUTO_TEST_CASE(Plan_AnIdleMeshAxisIsOfferedExactlyWhereNothingElseFits) {
+  Edited whole(0, {});
+  const Plan undisturbed = run(whole);
+  BOOST_TEST(!undisturbed.idle_axes_searched);
+  for (const auto& [id, job] : whole.jobs) BOOST_TEST(!has_idle_axis(job.candidate));
+  BOOST_TEST(json::parse(to_json(undisturbed)).at("best").at("idle_axes").as_array().empty());
+
+  const Job finished =
+      std::find_if(whole.jobs.begin(), whole.jobs.end(), [&](const auto& job) {
+        return job.second.rung == CompilerRung::code && job.second.candidate == undisturbed.best.candidate;
+      })->second;
+  Edited compiler(0, [&](const Job& job, Answer& answer) {
+    if (!has_idle_axis(job.candidate)) {
+      if (job.rung == CompilerRung::passes) fail(answer, Answer::Outcome::out_of_memory, out_of_memory_message);
+      return;
+    }
+    Job recorded = job;
+    recorded.candidate = finished.candidate;
+    if (job.placement) recorded.placement = finished.placement;
+    const std::int64_t id = answer.id;
+    answer = recording().at(replay_key(recorded));
+    answer.id = id;
+  });
+  const Plan p = run(compiler);
+  BOOST_TEST(has_idle_axis(p.best.candidate));
+  for (const Ranked& r : p.runners_up) BOOST_TEST(has_idle_axis(r.candidate));
+  BOOST_TEST(p.best.verified);
+  BOOST_TEST(!json::parse(to_json(p)).at("best").at("idle_axes").as_array().empty());
+  const auto says_so = [](const Plan& plan, const char* words) {
+    return std::any_of(plan.searched.begin(), plan.searched.end(), [&](const std::string& line) {
+      return line.starts_with("mesh axes that divide no tensor: ") && line.ends_with(words);
+    });
+  };
+  BOOST_TEST(says_so(p, "nothing else fits in HBM"));
+  BOOST_TEST(says_so(undisturbed, ": not searched"));
+}
+
+// The weight-sharding factor taken from HBM is a rule of thumb: what it left out is tried before idle axes are.
+BOOST_AUTO_TEST_CASE(Plan_LessDividedWeightsAreTriedBeforeIdleAxes) {
+  // The weights take 2.6 GiB: a budget of 2.2 GiB asks for a factor of 2.
+  workload::Request request = recorded_request();
+  const topology::Slice slice = topology::make_slice("v5e:2x2");
+  request.reserved_hbm_bytes =
+      static_cast<std::int64_t>(slice.hardware.hbm_bytes.value) - std::int64_t{2253} * 1024 * 1024;
+  Edited compiler(0, [](const Job& job, Answer& answer) {
+    if (job.rung == CompilerRung::passes) fail(answer, Answer::Outcome::out_of_memory, out_of_memory_message);
+  });
+  BOOST_CHECK_THROW(plan(request, slice, recorded_settings(), compiler), Infeasible);
+  const auto wl = workload::make_workload(request);
+  std::vector<std::int64_t> kinds;  // 0 divided enough, 1 less, 2 with an idle axis, in the order asked
+  for (const auto& [id, job] : compiler.jobs) {
+    if (job.rung != CompilerRung::propagate) continue;
+    kinds.push_back(has_idle_axis(job.candidate) ? 2
+                                                 : (candidates::weight_sharding_factor(wl, job.candidate) < 2 ? 1 : 0));
+  }
+  BOOST_TEST(std::is_sorted(kinds.begin(), kinds.end()));
+  BOOST_TEST(std::set<std::int64_t>(kinds.begin(), kinds.end()).size() == 3u);
+}
+
+// A reservation as large as a device is no request without one.
+BOOST_AUTO_TEST_CASE(Plan_AReservationThatLeavesNothingIsRefusedBeforeAnythingIsAsked) {
+  const topology::Slice slice = topology::make_slice("v5e:2x2");
+  for (const double more : {0.0, 1.0, 1e12}) {
+    workload::Request request = recorded_request();
+    request.reserved_hbm_bytes = static_cast<std::int64_t>(slice.hardware.hbm_bytes.value + more);
+    Edited compiler(0, {});
+    BOOST_CHECK_THROW(plan(request, slice, recorded_settings(), compiler), Infeasible);
+    BOOST_TEST(compiler.jobs.empty());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(Plan_ACompilerThatFailsEverywhereIsAnErrorWithItsMessage) {

@@ -91,7 +91,10 @@ void write_answer(const std::filesystem::path& folder, const std::string& key, c
 class Recorder final : public Compiler {
  public:
   Recorder(Compiler& inner, std::filesystem::path folder) : inner_(inner), folder_(std::move(folder)) {
-    std::filesystem::create_directories(folder_);
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    if (error)
+      throw InvalidRequest("cannot make the folder " + folder_.string() + " for a recording: " + error.message());
   }
   void submit(const Job& job) override {
     keys_[job.id] = replay_key(job);

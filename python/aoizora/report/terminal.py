@@ -56,6 +56,8 @@ def gain_lines(plan: Plan) -> list[str]:
     lines = []
     for comparison in plan.data["comparisons"]:
         lines.append(f"  {comparison['name']}:")
+        if comparison.get("allow_split_physical_axes"):
+            lines.append("    an order jax gives only with allow_split_physical_axes=True; its default raises")
         if "reason" in comparison:
             lines += wrap(comparison["reason"], "    ")
         else:
@@ -66,6 +68,14 @@ def gain_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def idle_lines(plan: Plan) -> list[str]:
+    """Says so where a mesh axis of the plan divides nothing."""
+    idle = plan.data["best"].get("idle_axes", [])
+    if not idle:
+        return []
+    return wrap(f"mesh axis {', '.join(idle)} divides no tensor: no sharding without an idle axis fits in HBM")
+
+
 def sharding_lines(plan: Plan) -> list[str]:
     shape = ", ".join(f"{axis} {size}" for axis, size in plan.mesh_shape.items())
     lines = [f"  mesh       {shape}"]
@@ -73,6 +83,7 @@ def sharding_lines(plan: Plan) -> list[str]:
         if mesh_axes:
             lines.append(f"  {axis:<10} on {', '.join(mesh_axes)}")
     blocks = plan.data["kernel_blocks"]
+    lines += idle_lines(plan)
     lines.append(f"  attention  {plan.data['attention']}, kernel blocks {blocks['queries']} x {blocks['keys']}")
     for option, value in plan.data["compiler_options"].items():
         lines.append(f"  compile with {option}={value}")
@@ -216,6 +227,7 @@ def summary(plan: Plan) -> str:
         f"  placed {plan.data['best']['placement']['order']}",
         f"  {ms(predicted['block_seconds'])} ms a block, {predicted['step_seconds']:.3f} s a step, "
         f"{predicted['video_seconds']:.1f} s a video; {gib(plan.data['hbm']['bytes'])} HBM",
+        *idle_lines(plan),
         *gain_lines(plan),
     ]
     return "\n".join(lines) + "\n"
