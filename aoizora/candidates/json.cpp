@@ -1,13 +1,12 @@
 #include <algorithm>
 #include <boost/json.hpp>
-#include <initializer_list>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "aoizora/candidates/candidate.h"
 #include "aoizora/candidates/memory.h"
-#include "aoizora/errors.h"
+#include "aoizora/json_checks_impl.h"
 
 namespace aoizora::candidates {
 namespace {
@@ -19,63 +18,9 @@ constexpr std::int64_t kMaxDevices = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxBlock = std::int64_t{1} << 31;
 constexpr const char* mesh_names[] = {"data", "fsdp", "context", "tensor"};
 
-[[noreturn]] void invalid(const std::string& where, const std::string& what) {
-  throw InvalidRequest(where + ": " + what);
-}
+using namespace json_checks;
 
-json::value parse(std::string_view text) {
-  if (text.size() > kMaxBytes) throw InvalidRequest("the JSON text has more than 1 MiB");
-  json::stream_parser parser;
-  boost::system::error_code error;
-  const std::size_t read = parser.write_some(text.data(), text.size(), error);
-  if (!error && read < text.size()) error = json::error::extra_data;
-  if (!error) parser.finish(error);
-  if (error) {
-    std::int64_t line = 1, column = 1;
-    for (const char c : text.substr(0, read)) {
-      column = c == '\n' ? 1 : column + 1;
-      line += c == '\n' ? 1 : 0;
-    }
-    throw ParseError("not JSON: " + error.message(), line, column);
-  }
-  return parser.release();
-}
-
-const json::object& object(const json::value& value, const std::string& where) {
-  if (!value.is_object()) invalid(where, "expected an object");
-  return value.get_object();
-}
-
-void only(const json::object& object, const std::string& where, std::initializer_list<std::string_view> allowed) {
-  std::string list;
-  for (const std::string_view key : allowed) list += (list.empty() ? "" : ", ") + std::string(key);
-  for (const auto& member : object) {
-    const std::string_view key(member.key().data(), member.key().size());
-    if (std::find(allowed.begin(), allowed.end(), key) == allowed.end()) {
-      invalid(where, "unknown key \"" + std::string(key) + "\"; allowed: " + list);
-    }
-  }
-}
-
-const json::value& get(const json::object& object, const std::string& where, const char* key) {
-  const json::value* value = object.if_contains(key);
-  if (value == nullptr) invalid(where, "\"" + std::string(key) + "\" is missing");
-  return *value;
-}
-
-std::string text(const json::value& value, const std::string& where) {
-  if (!value.is_string()) invalid(where, "expected a string");
-  return {value.get_string().data(), value.get_string().size()};
-}
-
-std::int64_t integer(const json::value& value, const std::string& where, std::int64_t least, std::int64_t most) {
-  if (!value.is_int64()) invalid(where, "expected an integer");
-  if (value.get_int64() < least || value.get_int64() > most) {
-    invalid(where, std::to_string(value.get_int64()) + " is not within " + std::to_string(least) + " to " +
-                       std::to_string(most));
-  }
-  return value.get_int64();
-}
+json::value parse(std::string_view text) { return json_checks::parse(text, kMaxBytes); }
 
 std::vector<MeshAxis> read_mesh(const json::value& value) {
   constexpr std::size_t count = std::size(mesh_names);
@@ -86,11 +31,11 @@ std::vector<MeshAxis> read_mesh(const json::value& value) {
   std::int64_t devices = 1;
   for (std::size_t i = 0; i < count; ++i) {
     const std::string where = "mesh[" + std::to_string(i) + "]";
-    const json::object& axis = object(value.get_array()[i], where);
-    only(axis, where, {"name", "size"});
-    const std::string given = text(get(axis, where, "name"), where + ".name");
+    Fields axis(value.get_array()[i], where);
+    const std::string given = text(axis.get("name"), axis.path("name"));
     if (given != mesh_names[i]) invalid(where, "is \"" + given + "\"; it must be \"" + mesh_names[i] + "\"");
-    result.push_back({given, integer(get(axis, where, "size"), where + ".size", 1, kMaxDevices / devices)});
+    result.push_back({given, integer(axis.get("size"), axis.path("size"), 1, kMaxDevices / devices)});
+    axis.done();
     devices *= result.back().size;
   }
   return result;
@@ -108,6 +53,14 @@ std::vector<std::string> read_rule(const json::value& value, const std::string& 
       invalid(where, "mesh axis \"" + axis + "\" twice");
     result.push_back(std::move(axis));
   }
+  return result;
+}
+
+/// Names and values of an object.
+std::vector<std::pair<std::string, const json::value*>> members(const json::value& value, const std::string& where) {
+  if (!value.is_object()) invalid(where, "expected an object");
+  std::vector<std::pair<std::string, const json::value*>> result;
+  for (const auto& member : value.get_object()) result.emplace_back(std::string(member.key()), &member.value());
   return result;
 }
 
@@ -172,43 +125,36 @@ std::string to_json(const workload::Workload& workload, const Enumeration& enume
 
 Candidate read_candidate(const std::string& json_text) {
   const json::value whole = parse(json_text);
-  const json::object& top = object(whole, "candidate");
-  only(top, "candidate", {"mesh", "rules", "attention", "blocks", "compiler_options"});
+  Fields top(whole, "candidate");
   Candidate result;
-  result.mesh = read_mesh(get(top, "candidate", "mesh"));
-  for (const auto& member : object(get(top, "candidate", "rules"), "rules")) {
-    const std::string axis(member.key().data(), member.key().size());
-    result.rules[axis] = read_rule(member.value(), "rules." + axis);
+  result.mesh = read_mesh(top.get("mesh"));
+  for (const auto& [axis, rule] : members(top.get("rules"), "rules"))
+    result.rules[axis] = read_rule(*rule, "rules." + axis);
+  result.attention = read_attention(top.get("attention"));
+  Fields blocks(top.get("blocks"), "blocks");
+  result.blocks.queries = integer(blocks.get("queries"), blocks.path("queries"), 1, kMaxBlock);
+  result.blocks.keys = integer(blocks.get("keys"), blocks.path("keys"), 1, kMaxBlock);
+  blocks.done();
+  for (const auto& [option, value] : members(top.get("compiler_options"), "compiler_options")) {
+    result.compiler_options[option] = text(*value, "compiler_options." + option);
   }
-  result.attention = read_attention(get(top, "candidate", "attention"));
-  const json::object& blocks = object(get(top, "candidate", "blocks"), "blocks");
-  only(blocks, "blocks", {"queries", "keys"});
-  result.blocks.queries = integer(get(blocks, "blocks", "queries"), "blocks.queries", 1, kMaxBlock);
-  result.blocks.keys = integer(get(blocks, "blocks", "keys"), "blocks.keys", 1, kMaxBlock);
-  for (const auto& member : object(get(top, "candidate", "compiler_options"), "compiler_options")) {
-    const std::string option(member.key().data(), member.key().size());
-    result.compiler_options[option] = text(member.value(), "compiler_options." + option);
-  }
+  top.done();
   return result;
 }
 
 EnumerationOptions read_enumeration_options(const std::string& json_text) {
   const json::value whole = parse(json_text);
-  const json::object& top = object(whole, "options");
-  only(top, "options", {"hbm_budget_bytes", "minimum_weight_sharding", "ulysses", "idle_axes"});
+  Fields top(whole, "options");
   constexpr std::int64_t most = std::int64_t{1} << 60;
   EnumerationOptions result;
-  if (const auto* value = top.if_contains("hbm_budget_bytes"))
-    result.hbm_budget_bytes = integer(*value, "hbm_budget_bytes", 0, most);
-  if (const auto* value = top.if_contains("minimum_weight_sharding")) {
-    result.minimum_weight_sharding = integer(*value, "minimum_weight_sharding", 0, most);
+  for (const auto& [key, field] : {std::pair{"hbm_budget_bytes", &result.hbm_budget_bytes},
+                                   std::pair{"minimum_weight_sharding", &result.minimum_weight_sharding}}) {
+    if (const json::value* value = top.find(key)) *field = integer(*value, key, 0, most);
   }
   for (const auto& [key, field] : {std::pair{"ulysses", &result.ulysses}, std::pair{"idle_axes", &result.idle_axes}}) {
-    const json::value* value = top.if_contains(key);
-    if (value == nullptr) continue;
-    if (!value->is_bool()) invalid(key, "expected true or false");
-    *field = value->get_bool();
+    if (const json::value* value = top.find(key)) *field = boolean(*value, key);
   }
+  top.done();
   return result;
 }
 

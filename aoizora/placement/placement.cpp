@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "aoizora/errors.h"
+#include "aoizora/json_checks_impl.h"
 
 namespace aoizora::placement {
 namespace {
@@ -92,22 +93,36 @@ std::vector<std::vector<std::int32_t>> groups_along(std::span<const candidates::
   return result;
 }
 
-std::vector<candidates::MeshAxis> read_mesh(const std::string& json) {
-  namespace json_ns = boost::json;
-  boost::system::error_code error;
-  json_ns::parser parser;
-  const std::size_t read = parser.write_some(json.data(), json.size(), error);
-  if (!error && read < json.size()) error = json_ns::error::extra_data;
-  if (error) throw ParseError("the mesh is not JSON: " + error.message(), 1, static_cast<std::int64_t>(read) + 1);
-  const json_ns::value value = parser.release();
-  if (!value.is_object())
-    throw InvalidRequest("a mesh is an object of axis sizes, for example {\"data\": 2, \"context\": 4}");
+std::vector<candidates::MeshAxis> read_mesh(const std::string& text) {
+  namespace json = boost::json;
+  const json::value value = json_checks::parse(text, std::size_t{1} << 20);
   std::vector<candidates::MeshAxis> result;
-  for (const auto& member : value.get_object()) {
-    if (!member.value().is_int64())
-      throw InvalidRequest("mesh axis \"" + std::string(member.key()) + "\": the size must be a whole number");
-    result.push_back({std::string(member.key()), member.value().get_int64()});
+  const auto add = [&](const json::value* name, const json::value* size) {
+    if (!name || !size || !name->is_string() || !size->is_int64())
+      throw InvalidRequest(
+          "a mesh axis has a name and a whole size, for example {\"data\": 2} or {\"name\": \"data\", \"size\": 2}");
+    result.push_back({std::string(name->get_string()), size->get_int64()});
+  };
+  if (value.is_object()) {
+    for (const auto& member : value.get_object()) {
+      const json::value name(member.key());
+      add(&name, &member.value());
+    }
+  } else if (value.is_array()) {
+    for (const json::value& axis : value.get_array()) {
+      const json::object* object = axis.if_object();
+      const json::array* pair = axis.if_array();
+      if (object != nullptr) {
+        add(object->if_contains("name"), object->if_contains("size"));
+      } else {
+        add(pair && pair->size() == 2 ? &(*pair)[0] : nullptr, pair && pair->size() == 2 ? &(*pair)[1] : nullptr);
+      }
+    }
+  } else {
+    throw InvalidRequest(
+        "a mesh is an object of axis sizes, for example {\"data\": 2, \"context\": 4}, or a list of axes");
   }
+  if (result.empty()) throw InvalidRequest("the mesh has no axis");
   rank_count(result);
   return result;
 }

@@ -58,7 +58,8 @@ Placement mesh_utils_order(std::span<const candidates::MeshAxis> mesh, const top
 std::vector<std::vector<std::int32_t>> groups_along(std::span<const candidates::MeshAxis> mesh,
                                                     std::span<const std::string> axes);
 
-/// Reads a mesh: {"data": 2, "context": 4}, axes in the order of the text. Throws ParseError or InvalidRequest.
+/// Reads a mesh, axes in the order of the text: {"data": 2, "context": 4}, [["data", 2], ["context", 4]] or
+/// [{"name": "data", "size": 2}, {"name": "context", "size": 4}]. Throws ParseError or InvalidRequest.
 std::vector<candidates::MeshAxis> read_mesh(const std::string& json);
 
 /// Product of the mesh's sizes. Throws InvalidRequest for a size below 1, a name that is empty or comes twice, or more

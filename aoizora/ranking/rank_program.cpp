@@ -139,30 +139,7 @@ InferredMesh infer_mesh(std::span<const Pattern> patterns, std::int32_t devices)
 }
 
 std::vector<candidates::MeshAxis> read_mesh(const std::string& text) {
-  std::vector<candidates::MeshAxis> mesh;
-  if (text.empty()) return mesh;
-  boost::system::error_code error;
-  const json::value value = json::parse(text, error);
-  if (error) throw ParseError("the mesh is no JSON: " + error.message(), 1, 1);
-  const auto refuse = [] {
-    throw InvalidRequest(
-        R"(a mesh is a list of named sizes, for example [{"name": "data", "size": 2}, {"name": "context", "size": 4}])");
-  };
-  if (!value.is_array()) refuse();
-  for (const json::value& axis : value.get_array()) {
-    const json::value* name = nullptr;
-    const json::value* size = nullptr;
-    if (axis.is_object()) {
-      name = axis.get_object().if_contains("name");
-      size = axis.get_object().if_contains("size");
-    } else if (axis.is_array() && axis.get_array().size() == 2) {
-      name = &axis.get_array()[0];
-      size = &axis.get_array()[1];
-    }
-    if (!name || !size || !name->is_string() || !size->is_int64()) refuse();
-    mesh.push_back({std::string(name->get_string()), size->get_int64()});
-  }
-  return mesh;
+  return text.empty() ? std::vector<candidates::MeshAxis>{} : placement::read_mesh(text);
 }
 
 std::string rank_json(const ir::Program& program, const topology::Slice& slice,

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "aoizora/errors.h"
+#include "aoizora/nearest.h"
 #include "aoizora/topology/device_kinds.h"
-#include "aoizora/topology/nearest.h"
 #include "aoizora/topology/slice.h"
 
 namespace aoizora::topology {

@@ -1,10 +1,9 @@
 #include <boost/json.hpp>
-#include <cmath>
 #include <set>
 #include <string_view>
 #include <utility>
 
-#include "aoizora/errors.h"
+#include "aoizora/json_checks_impl.h"
 #include "aoizora/workload/wan.h"
 #include "aoizora/workload/workload.h"
 
@@ -13,85 +12,11 @@ namespace {
 
 namespace json = boost::json;
 
+using namespace json_checks;
+
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
-[[noreturn]] void invalid(const std::string& where, const std::string& what) {
-  throw InvalidRequest(where + ": " + what);
-}
-
-json::value parse(std::string_view text) {
-  if (text.size() > kMaxBytes) throw InvalidRequest("the JSON text has more than 64 MiB");
-  json::stream_parser parser;
-  boost::system::error_code error;
-  const std::size_t read = parser.write_some(text, error);
-  if (!error && read < text.size()) error = json::error::extra_data;
-  if (!error) parser.finish(error);
-  if (error) {
-    std::int64_t line = 1, column = 1;
-    for (const char c : text.substr(0, read)) {
-      column = c == '\n' ? 1 : column + 1;
-      line += c == '\n' ? 1 : 0;
-    }
-    throw ParseError("not JSON: " + error.message(), line, column);
-  }
-  return parser.release();
-}
-
-// An object of which every key must be asked for: what nobody asked for is refused by done().
-class Fields {
- public:
-  Fields(const json::value& value, std::string where) : where_(std::move(where)) {
-    if (!value.is_object()) invalid(where_, "expected an object");
-    object_ = &value.get_object();
-  }
-  const json::value* find(std::string_view key) {
-    asked_.insert(std::string(key));
-    return object_->if_contains(key);
-  }
-  const json::value& get(std::string_view key) {
-    const json::value* value = find(key);
-    if (value == nullptr) invalid(where_, "\"" + std::string(key) + "\" is missing");
-    return *value;
-  }
-  std::string path(std::string_view key) const { return where_ + "." + std::string(key); }
-  void done() const {
-    for (const auto& member : *object_) {
-      if (asked_.count(std::string(member.key())) > 0) continue;
-      std::string allowed;
-      for (const std::string& key : asked_) allowed += (allowed.empty() ? "" : ", ") + key;
-      invalid(where_, "unknown key \"" + std::string(member.key()) + "\"; allowed: " + allowed);
-    }
-  }
-
- private:
-  const json::object* object_ = nullptr;
-  std::string where_;
-  std::set<std::string> asked_;
-};
-
-std::int64_t integer(const json::value& value, const std::string& where, std::int64_t least) {
-  if (!value.is_int64()) invalid(where, "expected an integer below 2^63");
-  if (value.get_int64() < least)
-    invalid(where, std::to_string(value.get_int64()) + " is below " + std::to_string(least));
-  return value.get_int64();
-}
-
-double number(const json::value& value, const std::string& where) {
-  if (!value.is_number()) invalid(where, "expected a number");
-  const double result = value.to_number<double>();
-  if (!std::isfinite(result) || result < 0) invalid(where, "expected a finite number, 0 or more");
-  return result;
-}
-
-std::string text(const json::value& value, const std::string& where) {
-  if (!value.is_string()) invalid(where, "expected a string");
-  return std::string(value.get_string());
-}
-
-bool boolean(const json::value& value, const std::string& where) {
-  if (!value.is_bool()) invalid(where, "expected true or false");
-  return value.get_bool();
-}
+json::value parse(std::string_view text) { return json_checks::parse(text, kMaxBytes); }
 
 DType dtype(const json::value& value, const std::string& where) {
   const DType result = dtype_from_name(text(value, where));

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
-#include <string_view>
 
 #include "aoizora/errors.h"
+#include "aoizora/nearest.h"
 #include "aoizora/workload/wan.h"
 
 namespace aoizora::workload {
@@ -33,32 +32,8 @@ const std::vector<Model>& models() {
   return known;
 }
 
-// Levenshtein's distance, in one row; names longer than any model's are cut, they are far from all of them anyway.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  a = a.substr(0, 64);
-  b = b.substr(0, 64);
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
-
 // The allowed values next to `value` among offset + k x step, k >= 0.
-std::string nearest(std::int64_t value, std::int64_t offset, std::int64_t step) {
+std::string nearest_allowed(std::int64_t value, std::int64_t offset, std::int64_t step) {
   const std::int64_t below = value <= offset ? offset : value - (value - offset) % step;
   if (value <= offset || below > std::numeric_limits<std::int64_t>::max() - step) return std::to_string(below);
   return std::to_string(below) + " or " + std::to_string(below + step);
@@ -67,7 +42,7 @@ std::string nearest(std::int64_t value, std::int64_t offset, std::int64_t step) 
 void check_multiple(const std::string& what, std::int64_t value, std::int64_t step) {
   if (value < step || value % step != 0) {
     throw InvalidRequest(what + " is " + std::to_string(value) + "; it must be a positive multiple of " +
-                         std::to_string(step) + ": nearest " + nearest(value, step, step));
+                         std::to_string(step) + ": nearest " + nearest_allowed(value, step, step));
   }
 }
 
@@ -89,11 +64,8 @@ WanConfig wan_config(const std::string& model) {
   for (const Model& candidate : known) {
     if (candidate.name == model) return candidate.config;
   }
-  const auto closest = std::min_element(known.begin(), known.end(), [&](const Model& a, const Model& b) {
-    return edit_distance(model, a.name) < edit_distance(model, b.name);
-  });
-  throw InvalidRequest("unknown model \"" + model + "\"; did you mean \"" + closest->name +
-                       "\"? Known: " + join(model_names()));
+  throw InvalidRequest("unknown model \"" + model.substr(0, 64) + "\"; did you mean \"" +
+                       nearest(model, model_names()) + "\"? Known: " + joined(model_names()));
 }
 
 std::array<std::int64_t, 5> latent_shape(const Request& request) {
@@ -102,7 +74,7 @@ std::array<std::int64_t, 5> latent_shape(const Request& request) {
   check_multiple("width", request.width, kPixelStride * config.patch_w);
   if (request.frames < 1 || (request.frames - 1) % kFrameStride != 0) {
     throw InvalidRequest("frames is " + std::to_string(request.frames) + "; it must be 4k + 1: nearest " +
-                         nearest(request.frames, 1, kFrameStride));
+                         nearest_allowed(request.frames, 1, kFrameStride));
   }
   if (request.videos < 1 || request.videos > std::numeric_limits<std::int32_t>::max()) {
     throw InvalidRequest("videos is " + std::to_string(request.videos) + "; it must be 1 or more");

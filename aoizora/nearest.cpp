@@ -1,11 +1,11 @@
-#include "aoizora/topology/nearest.h"
+#include "aoizora/nearest.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
 
-namespace aoizora::topology {
+namespace aoizora {
 namespace {
 
 // Edits (insert, delete, replace) from a to b, one row of the table at a time.
@@ -45,4 +45,4 @@ std::string joined(std::span<const std::string> words) {
   return result;
 }
 
-}  // namespace aoizora::topology
+}  // namespace aoizora
