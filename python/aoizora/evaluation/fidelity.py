@@ -208,9 +208,10 @@ def simulation() -> Simulate:
     def simulate(
         text: str, workload: Workload, candidate: dict[str, Any], devices: list[list[int]], rung: str
     ) -> list[tuple[float, float]]:
-        return _core.simulate_many(
+        times = _core.simulate_many(
             text, workload.table_json, json.dumps(candidate), workload.slice, devices, workload.layers, rung, 1.0
         )
+        return [(float(step), float(block)) for step, block in times]
 
     return simulate
 
