@@ -114,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--store", default="", metavar="FILE", help="compiler's answers (in the cache folder)")
     reproduce.add_argument("--only", action="append", default=[], metavar="NAME", help="one figure or table: table3")
     reproduce.add_argument("--no-compile", action="store_true", help="use what is stored (all of it takes hours)")
+    reproduce.add_argument("--judge", default="build/judges/simgrid_judge", metavar="FILE", help="SimGrid's, if built")
     reproduce.add_argument("--quiet", action="store_true", help="no progress")
     reproduce.set_defaults(run=_reproduce)
 
@@ -274,10 +275,16 @@ def _reproduce(options: argparse.Namespace) -> int:
     from aoizora.report.progress import ProgressLine
 
     progress = ProgressLine(quiet=options.quiet)
+    judge = Path(options.judge)
     store = Path(options.store) if options.store else cache.folder() / "evaluation.sqlite"
     try:
         written = reproduce.run(
-            Path(options.out), store, options.only, compile=not options.no_compile, progress=progress
+            Path(options.out),
+            store,
+            options.only,
+            compile=not options.no_compile,
+            judge=judge if judge.is_file() else None,
+            progress=progress,
         )
     finally:
         progress.close()
