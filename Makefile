@@ -16,7 +16,7 @@ EXAMPLE := --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4
 
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help plan setup test test-all cpp-tests lint tidy format clean
+.PHONY: help plan setup test test-all cpp-tests judge lint tidy format clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -56,6 +56,9 @@ test: cpp-tests $(VENV)/tools ## C++ and Python tests, but for the slow ones (un
 
 test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU compiler too
 	$(BIN)/pytest
+
+judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (eight minutes)
+	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md
 
 lint: $(VENV)/installed $(VENV)/tools ## formatting, ruff, mypy, and the includes against the walk
 	tools/check_walk.py

@@ -1,1 +1,1 @@
-"""Judges of a placement that share no code with the library: SimGrid, and a mesh of sockets between network namespaces."""
+"""Judges of a placement that share no code with the library: SimGrid, and sockets between network namespaces."""

@@ -15,12 +15,16 @@ from judges.cases import Case, Collective
 TIMEOUT_SECONDS = 600
 
 
-def simgrid_times(judge: Path, cases: Sequence[dict[str, Any]], model: str = "CM02", jobs: int = 0) -> list[dict[str, Any]]:
+def simgrid_times(
+    judge: Path, cases: Sequence[dict[str, Any]], model: str = "CM02", jobs: int = 0
+) -> list[dict[str, Any]]:
     """What SimGrid says of each case (simgrid/main.cpp has the format); the cases are dealt to some processes."""
     jobs = max(1, min(jobs or os.cpu_count() or 1, len(cases)))
     running = []
     for share in range(jobs):
-        process = subprocess.Popen([judge], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [judge], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert process.stdin is not None
         process.stdin.write(json.dumps({"model": model, "cases": list(cases[share::jobs])}))
         process.stdin.close()
@@ -88,10 +92,10 @@ def simulated_seconds(collective: Collective, slice_path: str, devices: list[int
     )
 
 
-def compare_collectives(judge: Path, cases: Iterable[tuple[Collective, str, list[int]]], model: str = "CM02") -> list[Compared]:
+def compare_collectives(
+    judge: Path, cases: Iterable[tuple[Collective, str, list[int]]], model: str = "CM02"
+) -> list[Compared]:
     """Single collectives; the groups are expanded by each side itself, from device ids."""
-    from aoizora import _core
-
     cases = list(cases)
     wanted = []
     for collective, slice_path, devices in cases:
@@ -100,7 +104,6 @@ def compare_collectives(judge: Path, cases: Iterable[tuple[Collective, str, list
         entry = {"kind": collective.kind, "bytes": collective.bytes}
         entry["pairs" if collective.kind == "collective-permute" else "groups"] = placed
         wanted.append({"slice": slice_json, "collectives": [entry]})
-    del _core
     return [
         Compared(collective.kind, max(judged["end_seconds"]), simulated_seconds(collective, slice_path, devices))
         for (collective, slice_path, devices), judged in zip(cases, simgrid_times(judge, wanted, model), strict=True)

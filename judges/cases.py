@@ -25,11 +25,12 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective over ranks; for a permute `groups` are its pairs. `megabytes` is the payload B of docs/simulation.md."""
+    """One collective over ranks; for a permute `groups` are its pairs."""
 
     kind: str
     groups: Groups
     payload_bytes: int
+    """B of docs/simulation.md, before it is rounded to whole words a member."""
     after_seconds: float = 0.0
     """The core computes so long before it starts this one."""
     waits: bool = False
@@ -83,7 +84,11 @@ def _instruction(collective: Collective, channel: int, operand: str) -> tuple[st
     if kind == "all-gather":
         return part, whole, f"all-gather({operand}), {groups}, dimensions={{0}}, use_global_device_ids=true"
     if kind == "reduce-scatter":
-        return whole, part, f"reduce-scatter({operand}), {groups}, dimensions={{0}}, use_global_device_ids=true, to_apply=%sum"
+        return (
+            whole,
+            part,
+            f"reduce-scatter({operand}), {groups}, dimensions={{0}}, use_global_device_ids=true, to_apply=%sum",
+        )
     if kind == "all-reduce":
         return whole, whole, f"all-reduce({operand}), {groups}, use_global_device_ids=true, to_apply=%sum"
     if kind == "all-to-all":
@@ -98,7 +103,9 @@ def _instruction(collective: Collective, channel: int, operand: str) -> tuple[st
 
 def program_text(collectives: Sequence[Collective], devices: int, flops_per_second: float = 197e12 * 0.98) -> str:
     """HLO text: computations and starts in the given order, then the ends of those nobody waited for."""
-    called, body, ends = [_REDUCER], [], []
+    called = [_REDUCER]
+    body: list[str] = []
+    ends: list[str] = []
     side = 1024
     body.append("  %o = s32[1] constant({0})")
     body.append(f"  %m = f32[{side},{side}] parameter(0)")
@@ -108,13 +115,15 @@ def program_text(collectives: Sequence[Collective], devices: int, flops_per_seco
             body.append(f"  %x{k} = f32[{side},{depth}] broadcast(%z), dimensions={{}}")
             body.append(f"  %y{k} = f32[{depth},{side}] broadcast(%z), dimensions={{}}")
             body.append(
-                f"  %c{k} = f32[{side},{side}] dot(%x{k}, %y{k}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
+                f"  %c{k} = f32[{side},{side}] dot(%x{k}, %y{k}), "
+                "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
             )
         ragged = collective.kind == "ragged-all-to-all"
         operand, result, instruction = _instruction(collective, k + 1, "%a")
         offsets = "  %o = s32[1] constant({0})\n" if ragged else ""
         called.append(
-            f"%run{k} (a: {operand}) -> {result} {{\n  %a = {operand} parameter(0)\n{offsets}  ROOT %r = {result} {instruction}\n}}\n"
+            f"%run{k} (a: {operand}) -> {result} {{\n  %a = {operand} parameter(0)\n{offsets}"
+            f"  ROOT %r = {result} {instruction}\n}}\n"
         )
         body.append(f"  %p{k} = {operand} broadcast(%z), dimensions={{}}")
         body.append(f"  %s{k} = (({operand}), {result}, u32[]) async-start(%p{k}), calls=%run{k}")
@@ -124,7 +133,9 @@ def program_text(collectives: Sequence[Collective], devices: int, flops_per_seco
     shapes = ", ".join(_instruction(collective, 1, "%a")[1] for collective in collectives)
     root = f"  ROOT %all = ({shapes}) tuple({names})"
     entry = "\n".join(["ENTRY %main {", "  %z = f32[] constant(0)", *body, *ends, root, "}"])
-    return f"HloModule judged, is_scheduled=true, num_partitions={devices}\n\n" + "\n".join(called) + "\n" + entry + "\n"
+    return (
+        f"HloModule judged, is_scheduled=true, num_partitions={devices}\n\n" + "\n".join(called) + "\n" + entry + "\n"
+    )
 
 
 def along(sizes: Sequence[int], axes: Sequence[int]) -> Groups:
@@ -170,9 +181,8 @@ def random_groups(rng: random.Random, devices: int) -> Groups:
     return [order[begin : begin + size] for begin in range(0, devices, size)]
 
 
-def random_collective(rng: random.Random, devices: int, kind: str | None = None) -> Collective:
-    """A collective of any kind, shape and size."""
-    kind = kind or rng.choice(KINDS)
+def random_collective(rng: random.Random, devices: int, kind: str) -> Collective:
+    """A collective of any shape and size."""
     groups = random_groups(rng, devices)
     if kind == "collective-permute":
         groups = ring_pairs(groups)
@@ -229,8 +239,8 @@ def random_slice(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def random_cases(count: int, seed: int, folder: Path) -> list[Case]:
-    """Seeded cases, each on a slice of its own whose descriptor lies in the folder."""
+def random_cases(count: int, seed: int, folder: Path, kinds: Sequence[str] = KINDS, most: int = 4) -> list[Case]:
+    """Seeded cases of one to `most` collectives, each on a slice of its own whose descriptor lies in the folder."""
     rng = random.Random(seed)
     cases = []
     for k in range(count):
@@ -241,6 +251,6 @@ def random_cases(count: int, seed: int, folder: Path) -> list[Case]:
         for size in description["dims"]:
             devices *= size
         placement = rng.choice([list(range(devices)), rng.sample(range(devices), devices)])
-        collectives = [random_collective(rng, devices) for _ in range(rng.choice([1, 1, 2, 3, 4]))]
+        collectives = [random_collective(rng, devices, rng.choice(kinds)) for _ in range(rng.randint(1, most))]
         cases.append(Case(str(path), placement, collectives))
     return cases

@@ -1,4 +1,4 @@
-"""A mesh of chips as network namespaces: a veth pair a link, static dimension-ordered routes, each direction shaped by tc htb.
+"""A mesh of chips as network namespaces: a veth pair a link, static routes (x first), each direction shaped by tc htb.
 
 No interface outside the namespaces is touched and none leads out of them: nothing sent inside can leave the mesh.
 """

@@ -1,0 +1,86 @@
+"""Runs traffic over a mesh of namespaces: raw sockets, or a JAX process a namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from judges.netns.mesh import NamespaceMesh
+
+REPEATS = 4
+"""Of each case; the first is discarded: windows still grow in it."""
+COORDINATOR_PORT = 20900
+TIMEOUT_SECONDS = 240
+
+
+def socket_seconds(
+    program: Path, mesh: NamespaceMesh, slice_json: dict[str, Any], cases: Sequence[Sequence[dict[str, Any]]]
+) -> list[float]:
+    """Median seconds of each case, a list of collectives that start together (netns/socket_mesh.cpp has the format)."""
+    wanted = {
+        "namespaces": mesh.names,
+        "addresses": mesh.addresses,
+        "slice": slice_json,
+        "repeats": REPEATS,
+        "cases": cases,
+    }
+    done = subprocess.run([program], input=json.dumps(wanted), capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip()[:500])
+    return [statistics.median(repeats[1:]) for repeats in json.loads(done.stdout)["seconds"]]
+
+
+def _start(mesh: NamespaceMesh, chip: int, jobs: Path, out: Path, log: Path) -> subprocess.Popen[bytes]:
+    worker = [sys.executable, "-m", "judges.netns.jax_worker"]
+    worker += ["--coordinator", f"{mesh.addresses[0]}:{COORDINATOR_PORT}", "--processes", str(len(mesh.names))]
+    worker += ["--process", str(chip), "--jobs", str(jobs), "--out", str(out)]
+    # gloo binds to the address that the host's name stands for.
+    named = ["sh", "-c", 'hostname "$0" && exec "$@"', mesh.addresses[chip], *worker]
+    with log.open("wb") as errors:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", mesh.names[chip], "unshare", "--uts", *named],
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+
+
+def jax_seconds(mesh: NamespaceMesh, jobs: Sequence[dict[str, Any]]) -> list[float]:
+    """Median seconds of each job, the slowest process counting (netns/jax_worker.py has the format)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wanted = folder / "jobs.json"
+        wanted.write_text(json.dumps({"repeats": REPEATS, "jobs": list(jobs)}))
+        count = len(mesh.names)
+        outs = [folder / f"out{chip}.json" for chip in range(count)]
+        logs = [folder / f"log{chip}" for chip in range(count)]
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            for chip in range(count):
+                running.append(_start(mesh, chip, wanted, outs[chip], logs[chip]))
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            for chip, process in enumerate(running):
+                if process.wait(max(1.0, deadline - time.monotonic())) != 0:
+                    raise RuntimeError(f"JAX process {chip}: {logs[chip].read_text(errors='replace').strip()[-500:]}")
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        seconds = [json.loads(out.read_text()) for out in outs]
+    return [
+        statistics.median(max(repeat) for repeat in list(zip(*processes, strict=True))[1:])
+        for processes in zip(*seconds, strict=True)
+    ]

@@ -1,0 +1,132 @@
+"""Builds the judges, runs them and writes what they say: `make judge`, or python -m judges.run.
+
+Exit status 1 where something was further off than its table allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from judges import netns_checks, simgrid_checks
+from judges.netns import mesh
+from judges.table import WIDTH, Table
+
+ROOT = Path(__file__).parents[1]
+INTRODUCTION = """\
+# What two judges say
+
+Written by `make judge`. Two things that are not the planner time the same collectives: SimGrid, a simulator of
+networks, and real sockets and real JAX collectives between network namespaces. They share no code with the library:
+`judges/` has its own reader of schedules, its own routes and its own rules by which a collective becomes messages,
+written from docs/simulation.md.
+
+What judge and planner share, and therefore cannot judge:
+
+- the reader of HLO and the compute times, wherever a whole program is timed (its schedule comes from the library);
+- the hardware numbers of a slice: rates, limits of a flow, latencies, start-up times, ring directions;
+- the words of docs/simulation.md: which ring a group takes is the same rule, written down twice. JAX's rings are
+  gloo's own.
+
+What they do not share: how messages share links (SimGrid's solver, the kernel's packets), the order of events,
+routes, the expansion of groups, and for JAX the collectives themselves.
+
+Neither bed knows how ICI's switches arbitrate, nor XLA's own collective code on TPU: both say how plain links share,
+not how a TPU's do. Two permutes on one link get 0.50 of a lone one's rate here, the paper measured 0.66 (Figure 3).
+"""
+
+
+class Skipped(Exception):
+    """A machine lacks something a judge needs."""
+
+
+def built(folder: Path) -> dict[str, Path]:
+    """The judges' programs that this machine can build."""
+    for program in ("cmake", "c++"):
+        if shutil.which(program) is None:
+            raise Skipped(f"no {program}")
+    if not any((Path(place) / "nlohmann" / "json.hpp").is_file() for place in ("/usr/include", "/usr/local/include")):
+        raise Skipped("no nlohmann/json.hpp (Debian: nlohmann-json3-dev)")
+    for command in (
+        ["cmake", "-S", str(ROOT / "judges"), "-B", str(folder)],
+        ["cmake", "--build", str(folder), "-j", "2"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    names = ("simgrid_judge", "socket_mesh")
+    return {name: folder / name for name in names if (folder / name).is_file()}
+
+
+def _attempt(title: str, run: Callable[[], list[Table]]) -> list[Table]:
+    begin = time.monotonic()
+    try:
+        tables = run()
+    except Skipped as reason:
+        tables = [Table(title, "", [], skipped=str(reason))]
+    print(f"{title}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    return tables
+
+
+def _simgrid(programs: dict[str, Path], options: argparse.Namespace) -> list[Table]:
+    if "simgrid_judge" not in programs:
+        raise Skipped("no SimGrid (Debian: libsimgrid-dev)")
+    judge = programs["simgrid_judge"]
+    return [
+        simgrid_checks.agreement(judge, options.programs, max(1, options.programs // 10)),
+        simgrid_checks.program_order(judge),
+    ]
+
+
+def _namespaces(programs: dict[str, Path]) -> list[Table]:
+    reason = mesh.reason_to_skip()
+    if reason is not None:
+        raise Skipped(reason)
+    tables = [netns_checks.sockets(programs["socket_mesh"], dims) for dims in netns_checks.GRIDS]
+    return [*tables, *netns_checks.jax_collectives(programs["socket_mesh"])]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the judges that this machine can run."""
+    parser = argparse.ArgumentParser(prog="judges", description=__doc__)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "judges", help="folder to build the judges in")
+    parser.add_argument("--programs", type=int, default=500, help="random programs for SimGrid")
+    parser.add_argument("--only", choices=("simgrid", "namespaces"), help="one of the two judges")
+    parser.add_argument("--out", type=Path, help="write the tables to this file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+
+    tables: list[Table] = []
+    try:
+        programs = built(options.build)
+    except Skipped as reason:
+        tables = [Table("Both judges", "", [], skipped=str(reason))]
+    else:
+        if options.only != "namespaces":
+            tables += _attempt("SimGrid", lambda: _simgrid(programs, options))
+        if options.only != "simgrid":
+            tables += _attempt("Namespaces", lambda: _namespaces(programs))
+    text = "\n".join([INTRODUCTION, *(line for table in tables for line in table.lines())]).rstrip() + "\n"
+    if options.out is not None:
+        options.out.write_text(text)
+    if options.json:
+        print(json.dumps([table.as_json() for table in tables], indent=1))
+    else:
+        print(
+            "\n".join(
+                "\n".join(textwrap.wrap(line, WIDTH) or [""]) if len(line) > WIDTH else line
+                for line in text.splitlines()
+            )
+        )
+    return 1 if any(table.failures for table in tables) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
