@@ -10,7 +10,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 
 SOURCES := $(shell find CMakeLists.txt pyproject.toml cmake aoizora python/bindings python/aoizora -type f \
   -not -name '*.pyc' -not -name _core.pyi)
-CPP_FILES = $(shell find aoizora python/bindings fuzz examples cmake -name '*.cpp' -o -name '*.h')
+CPP_FILES = $(shell find aoizora python/bindings fuzz examples cmake judges -name '*.cpp' -o -name '*.h')
 
 EXAMPLE := --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4
 
