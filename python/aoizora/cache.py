@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import time
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aoizora.errors import InvalidRequest
 from aoizora.plan_file import Plan, write_whole
@@ -17,6 +16,8 @@ from aoizora.plan_file import Plan, write_whole
 # Environment that reaches the compiler and can change what it does.
 COMPILER_ENVIRONMENT = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
 _STALE_SECONDS = 24 * 3600
+# What reading an entry may raise, whatever stands in the file.
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidRequest)
 
 
 def folder() -> Path:
@@ -30,13 +31,28 @@ def folder() -> Path:
 
 def versions() -> list[str]:
     """Versions of what decides a plan, "name=version" each."""
-    found = []
-    for name in ("jax", "jaxlib", "libtpu"):
+    return [f"{name}={version_of(name)}" for name in ("jax", "jaxlib", "libtpu")]
+
+
+def version_of(name: str) -> str:
+    """Version of an installed package, "missing" where there is none; `name` as in its .dist-info folder.
+
+    The folder's own name says it: importlib.metadata says the same, but to import it takes longer than a hit may.
+    """
+    for place in sys.path:
         try:
-            found.append(f"{name}={metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            found.append(f"{name}=missing")
-    return found
+            files = os.listdir(place or ".")
+        except OSError:
+            continue
+        for file in sorted(files):
+            if file.startswith(f"{name}-") and file.endswith(".dist-info"):
+                return file.removeprefix(f"{name}-").removesuffix(".dist-info")
+    from importlib import metadata  # eggs, import hooks
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "missing"
 
 
 def own_digest() -> str:
@@ -70,8 +86,7 @@ def digest_of(key: dict[str, Any]) -> str:
     return hashlib.sha256(_canonical(key).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One cached plan, or a file that is none (`plan` is absent, `problem` says why)."""
 
     name: str
@@ -88,20 +103,27 @@ def lookup(key: dict[str, Any]) -> Plan | None:
     path = folder() / f"{name}.json"
     try:
         entry = _read(path)
-    except (OSError, ValueError, InvalidRequest):
+    except _DAMAGE:
         return None
     return entry[1] if entry[0] == key else None
 
 
-def store(key: dict[str, Any], plan: Plan) -> Path:
-    """Keeps a plan. Safe against a kill at any moment and other planners writing the same entry."""
+def make_folder() -> Path:
+    """The folder, made where it is not there. Raises InvalidRequest where no plan could be kept in it."""
     place = folder()
     try:
         place.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(place, os.W_OK) else "no permission to write"
     except OSError as error:
-        raise InvalidRequest(
-            f"cannot make the cache folder {place}: {error.strerror}; set AOIZORA_CACHE_DIR or use --no-cache"
-        ) from None
+        reason = error.strerror or str(error)
+    if reason:
+        raise InvalidRequest(f"no cache folder {place}: {reason}; set AOIZORA_CACHE_DIR or use --no-cache")
+    return place
+
+
+def store(key: dict[str, Any], plan: Plan) -> Path:
+    """Keeps a plan. Safe against a kill at any moment and other planners writing the same entry."""
+    place = make_folder()
     path = place / f"{digest_of(key)}.json"
     body = _canonical({"key": key, "plan": plan.data})
     write_whole(path, json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest()}) + "\n" + body + "\n")
@@ -129,7 +151,7 @@ def entries() -> list[Entry]:
             continue
         try:
             plan, problem = _read(path)[1], ""
-        except (OSError, ValueError, KeyError, TypeError, InvalidRequest) as error:
+        except _DAMAGE as error:
             plan, problem = None, f"damaged: {error}"
         found.append(Entry(path.stem, path, status.st_size, status.st_mtime, plan, problem))
     return sorted(found, key=lambda e: (-e.modified, e.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,13 @@ _REQUIRED: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number")
+    return number
+
+
 class Plan:
     """One plan. `data` is plan.json as Python values; the properties below are what serving needs."""
 
@@ -44,13 +52,20 @@ class Plan:
     def loads(cls, text: str) -> Plan:
         """From plan.json's text. Raises ParseError, InvalidRequest."""
         try:
-            data = json.loads(text)
+            data = json.loads(text, parse_float=_finite, parse_constant=_finite)
         except json.JSONDecodeError as error:
             raise ParseError(
                 f"line {error.lineno}, column {error.colno}: {error.msg}", error.lineno, error.colno
             ) from None
         except RecursionError:
             raise ParseError("line 1, column 1: nested too deeply to be a plan", 1, 1) from None
+        except ValueError as error:  # a number that is none, or of thousands of digits
+            raise ParseError(f"line 1, column 1: {error}", 1, 1) from None
+        if "\\u" in text:
+            try:
+                json.dumps(data, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise ParseError("line 1, column 1: half of a surrogate pair in a text", 1, 1) from None
         if not isinstance(data, dict):
             raise InvalidRequest("not a plan: the file holds no JSON object")
         return cls(data)
@@ -60,17 +75,25 @@ class Plan:
         """From a file. Raises InvalidRequest where it cannot be read."""
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"cannot read the plan {os.fspath(path)}: {error}") from None
-        return cls.loads(text)
+        except OSError as error:
+            raise InvalidRequest(f"cannot read the plan {os.fspath(path)}: {error.strerror or error}") from None
+        except ValueError as error:  # not UTF-8, a path with a null
+            raise InvalidRequest(f"cannot read the plan {os.fspath(path)!r}: {error}") from None
+        try:
+            return cls.loads(text)
+        except ParseError as error:
+            raise ParseError(f"{os.fspath(path)}, {error}", error.line, error.column) from None
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{os.fspath(path)}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes plan.json whole or not at all."""
         write_whole(Path(path), self.dumps())
 
     def dumps(self) -> str:
-        """plan.json's text."""
-        return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
+        """plan.json's text, one line a key: `indent` would leave the encoder's fast path."""
+        lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in self.data.items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @property
     def mesh_shape(self) -> dict[str, int]:
@@ -161,9 +184,44 @@ def _where(device: Device, dimensions: int) -> tuple[tuple[int, ...], int] | Non
     return coordinates[:dimensions], int(getattr(device, "core_on_chip", 0) or 0)
 
 
+def check_writable(path: Path) -> None:
+    """Raises InvalidRequest where write_whole could not write."""
+    reason = ""
+    try:
+        if path.is_dir():
+            reason = "is a folder; name a file in it"
+        elif not _is_stream(path):
+            probe = _temporary(Path(os.path.realpath(path)))
+            probe.touch()
+            probe.unlink()
+    except (OSError, ValueError) as error:
+        reason = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    if reason:
+        raise InvalidRequest(f"{str(path)!r} {reason}")
+
+
+def _is_stream(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Writes a file so that a reader, or a crash at any moment, sees the old content or the new, never a part.
+
+    What a link names is replaced, not the link; a pipe or a terminal is written to as it is.
+    """
+    if _is_stream(path):
+        try:
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        except OSError as error:
+            raise InvalidRequest(f"cannot write {path}: {error.strerror or error}") from None
+        return
+    path = Path(os.path.realpath(path))
+    temporary = _temporary(path)
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)

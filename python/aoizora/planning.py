@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aoizora import _core, cache
+from aoizora.errors import InvalidRequest
 from aoizora.plan_file import Plan
 
 # progress(stage, done, total, elapsed_seconds, remaining_seconds, best) -> False to stop
@@ -52,7 +54,12 @@ def plan(
         cached = cache.lookup(key)
         if cached is not None:
             return cached
-    _core.make_workload(request_json)  # a request the model cannot take is refused before any process starts
+    # What cannot be done is refused before any process starts.
+    _core.make_workload(request_json)
+    if workers is not None and workers < 1:
+        raise InvalidRequest(f"workers is {workers}; it must be at least 1")
+    if use_cache:
+        cache.make_folder()
 
     from aoizora.compiler.store import open_queue
 
@@ -64,5 +71,8 @@ def plan(
         text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder)
     result = Plan.loads(text)
     if use_cache and not result.data["lost"]:
-        cache.store(key, result)
+        try:
+            cache.store(key, result)
+        except InvalidRequest as error:  # a full disk must not cost the plan
+            warnings.warn(f"the plan is not cached: {error}", stacklevel=2)
     return result

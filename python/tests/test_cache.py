@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -9,10 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+import aoizora
 from aoizora import InvalidRequest, Plan, cache
 
 
@@ -59,7 +63,12 @@ def test_every_damage_to_an_entry_is_a_miss_and_is_mended(recorded_plan: Plan) -
     path = cache.store(key(), recorded_plan)
     whole = path.read_bytes()
     chance = random.Random(3)
-    damages = [b"", whole[: len(whole) // 2], whole[:-2], b"\xff" * 100, b"{}\n{}", b"[]\n[]"]
+
+    def signed(body: bytes) -> bytes:
+        return json.dumps({"sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n" + body + b"\n"
+
+    damages = [signed(b"{}"), signed(b"[]"), signed(b'{"key":1,"plan":2}'), signed(b"[" * 100000)]
+    damages += [b"", whole[: len(whole) // 2], whole[:-2], b"\xff" * 100, b"{}\n{}", b"[]\n[]"]
     for _ in range(40):
         at = chance.randrange(len(whole))
         damages.append(whole[:at] + bytes([whole[at] ^ (1 << chance.randrange(8))]) + whole[at + 1 :])
@@ -133,8 +142,48 @@ def test_a_folder_that_cannot_be_made_is_named(recorded_plan: Plan, tmp_path: Pa
         cache.store(key(), recorded_plan)
 
 
+def test_a_plan_is_not_lost_where_the_cache_cannot_keep_it(
+    recorded_plan: Plan, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """A folder that cannot be used is refused before the compiler is asked; a disk that fills later costs no plan."""
+    import contextlib
+
+    from aoizora import _core
+    from aoizora.compiler import store
+
+    asked = []
+
+    @contextlib.contextmanager
+    def no_queue(*_: object) -> Iterator[None]:
+        asked.append(1)
+        yield
+
+    monkeypatch.setattr(store, "open_queue", no_queue)
+    monkeypatch.setattr(_core, "plan", lambda *_: recorded_plan.dumps())
+    folder.write_text("no folder")
+    with pytest.raises(InvalidRequest, match="AOIZORA_CACHE_DIR"):
+        aoizora.plan()
+    assert not asked
+    folder.unlink()
+
+    def full(*_: object) -> None:
+        raise InvalidRequest("no space left")
+
+    monkeypatch.setattr(cache, "store", full)
+    with pytest.warns(UserWarning, match="not cached: no space left"):
+        plan = aoizora.plan()
+    assert plan.data == recorded_plan.data
+    assert asked
+
+
+def test_versions_are_those_of_the_installed_packages() -> None:
+    for name in ("jax", "jaxlib", "libtpu", "numpy"):
+        assert cache.version_of(name) == metadata.version(name)
+    assert cache.version_of("no_such_package") == "missing"
+
+
 def test_a_hit_imports_no_jax(recorded_plan: Plan, tmp_path: Path) -> None:
-    """The command line answers a request that was planned before without loading jax or starting a process."""
+    """What was planned before is there in under 0.1 s, imports of aoizora included, without jax or another process."""
     from aoizora import _core
 
     request = json.loads(_core.request_json(json.dumps({"model": "wan2.1-1.3b"})))
@@ -144,11 +193,19 @@ def test_a_hit_imports_no_jax(recorded_plan: Plan, tmp_path: Path) -> None:
     slice_ = json.loads(_core.slice_json("v5e:2x2"))
     cache.store(cache.key_of(request, slice_, settings), recorded_plan)
     program = (
+        "import time; started = time.process_time()\n"
         "import sys, json, aoizora\n"
         "p = aoizora.plan('wan2.1-1.3b', (480, 832), 21, 'v5e:2x2',"
         " settings={'survivor_floor': 8, 'survivor_fraction': 0.05, 'runners_up': 5})\n"
+        "seconds = time.process_time() - started\n"
         "loaded = sorted(m for m in sys.modules if m.startswith(('jax', 'numpy')))\n"
-        "print(json.dumps([p.data['best']['sharding'], loaded]))\n"
+        "print(json.dumps([p.data['best']['sharding'], loaded, seconds]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert json.loads(done.stdout) == [recorded_plan.data["best"]["sharding"], []]
+    seconds = []
+    for _ in range(5):  # processor time, the best of some runs: others may have the cores
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+        sharding, loaded, taken = json.loads(done.stdout)
+        assert sharding == recorded_plan.data["best"]["sharding"]
+        assert loaded == []
+        seconds.append(taken)
+    assert min(seconds) < 0.1
