@@ -7,10 +7,12 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aoizora.errors import Error, InvalidRequest
+from aoizora.errors import Error, InvalidRequest, ParseError
 
 if TYPE_CHECKING:
     from aoizora.plan_file import Plan
@@ -18,29 +20,53 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. Prints no stack trace without --debug."""
-    options = _parser().parse_args(arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    debug = False
     try:
-        code: int = options.run(options)
-        sys.stdout.flush()
-        return code
+        try:
+            options = _parser().parse_args(arguments)
+            debug = options.debug
+            return int(options.run(options))
+        finally:
+            sys.stdout.flush()
     except Error as error:
-        if options.debug:
+        if debug:
             raise
-        print(f"aoizora: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        if options.debug:
+        if debug:
             raise
-        print("aoizora: interrupted; nothing was changed", file=sys.stderr)
+        _say("interrupted; nothing was changed")
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # who reads has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    except Exception as error:  # a fault of ours: still no stack trace for people, but say how to get one
-        if options.debug:
+    except OSError as error:
+        if debug:
             raise
-        print(f"aoizora: internal error: {type(error).__name__}: {error}; --debug shows the trace", file=sys.stderr)
+        _say(f"cannot read or write: {error}")
+        return 2
+    except Exception as error:  # a fault of ours: still no stack trace for people, but say how to get one
+        if debug:
+            raise
+        _say(f"internal error: {type(error).__name__}: {error}; --debug shows the trace")
         return 1
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+def _people(text: str) -> str:
+    """Text for a terminal: what came from a file must neither steer it nor fail to print."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.translate(_CONTROLS).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _say(message: str) -> None:
+    print(f"aoizora: {_people(message)}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "needs no TPU.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"aoizora {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -126,23 +152,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _version() -> str:
-    from importlib import metadata
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from aoizora.cache import version_of
 
-    try:
-        return metadata.version("aoizora")
-    except metadata.PackageNotFoundError:
-        return "unknown"
+        print(f"aoizora {version_of('aoizora')}")
+        parser.exit()
 
 
 def _whole(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if not 0 <= value < 2**31:
-        raise argparse.ArgumentTypeError(f"{text} is out of range")
-    return value
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number")
+    if digits != text or len(digits) > 10 or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"{text[:40]} is out of range; allowed: 0 to {2**31 - 1}")
+    return int(text)
 
 
 def _fraction(text: str) -> float:
@@ -175,16 +199,20 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from aoizora.plan_file import write_whole
+    from aoizora.plan_file import check_writable, write_whole
     from aoizora.planning import plan
     from aoizora.report import terminal
     from aoizora.report.progress import ProgressLine
 
     started = time.monotonic()
-    folder = os.path.dirname(os.path.abspath(options.out))
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise InvalidRequest(f"--out {options.out}: the folder {folder} does not exist or cannot be written")
+    for name in ("model", "slice", "dtype", "record"):
+        given: str = getattr(options, name)
+        if not given.isprintable():
+            raise InvalidRequest(f"--{name} {given[:64]!r}: not printable text")
+    out = Path(options.out)
+    check_writable(out)
     progress = ProgressLine(quiet=options.quiet)
+    warnings.showwarning = lambda message, *_, **__: _say(str(message))
     settings = {
         "verify": options.verify,
         "survivor_fraction": options.survivors,
@@ -212,14 +240,12 @@ def _plan(options: argparse.Namespace) -> int:
         )
     finally:
         progress.close()
-    from pathlib import Path
-
-    write_whole(Path(options.out), result.dumps())
+    write_whole(out, result.dumps())
     if options.json:
         sys.stdout.write(result.dumps())
         return 0
     elapsed = time.monotonic() - started
-    sys.stdout.write(terminal.summary(result))
+    sys.stdout.write(_people(terminal.summary(result)))
     _say_lost(result)
     print(f'\nWritten to {options.out} after {elapsed:.1f} s; "aoizora explain {options.out}" says why.')
     return 0
@@ -227,10 +253,9 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _say_lost(plan: Plan) -> None:
     if plan.data["lost"]:
-        print(
-            f"aoizora: {len(plan.data['lost'])} candidates were lost to a crash or a limit: this plan is not cached; "
-            "the plan names them",
-            file=sys.stderr,
+        _say(
+            f"{len(plan.data['lost'])} candidates were lost to a crash or a limit: this plan is not cached; "
+            "the plan names them"
         )
 
 
@@ -240,7 +265,7 @@ def _explain(options: argparse.Namespace) -> int:
 
     plan = Plan.load(options.plan)
     try:
-        text = plan.dumps() if options.json else terminal.explain(plan)
+        text = plan.dumps() if options.json else _people(terminal.explain(plan))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
         raise InvalidRequest(f"{options.plan} is damaged ({type(error).__name__}: {error}): plan again") from None
     sys.stdout.write(text)
@@ -259,11 +284,14 @@ def _inspect(options: argparse.Namespace) -> int:
                 text = file.read()
     except OSError as error:
         raise InvalidRequest(f"cannot read {options.file}: {error.strerror}") from None
-    result = _core.inspect(text.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode("utf-8"))
+    try:
+        result = _core.inspect(text.decode("utf-8", "replace"))
+    except ParseError as error:
+        raise ParseError(f"{options.file}, {error}", error.line, error.column) from None
     if options.json:
         sys.stdout.write(result + "\n")
     else:
-        sys.stdout.write(terminal.inspect(json.loads(result)))
+        sys.stdout.write(_people(terminal.inspect(json.loads(result))))
     return 0
 
 
@@ -308,7 +336,7 @@ def _cache(options: argparse.Namespace) -> int:
         entry = cache.find(options.name)
         if entry.plan is None:
             raise InvalidRequest(f"{entry.path} is {entry.problem}; it will be replaced by the next plan")
-        sys.stdout.write(entry.plan.dumps() if options.json else terminal.explain(entry.plan))
+        sys.stdout.write(entry.plan.dumps() if options.json else _people(terminal.explain(entry.plan)))
         return 0
     found = cache.entries()
     if options.json:

@@ -42,6 +42,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--finalists", "0"], 2, ["finalists"]),
         (["--slice", "v5e:1x1", "--size", "720x1280", "--frames", "81"], 3, ["GiB", "1 devices"]),
         (["--reserve-hbm", "15.7"], 3, ["GiB"]),
+        (["--reserve-hbm", "15.75"], 3, ["15.75 GiB", "reserve less"]),
+        (["--reserve-hbm", "1000"], 3, ["1000.00 GiB", "reserve less"]),
+        (["--min-weight-sharding", "1000000000"], 3, ["lower minimum_weight_sharding"]),
+        (["--size", "999984x999984"], 2, ["tokens"]),
+        (["--frames", "2147483645"], 2, ["tokens"]),
+        (["--videos", "2147483647"], 2, ["batch"]),
+        (["--workers", "0"], 2, ["workers", "at least 1"]),
+        (["--verify", "0"], 2, ["verify"]),
+        (["--record", "/dev/null"], 2, ["/dev/null", "folder"]),
+        (["--model", "wan" * 5000], 2, ["did you mean"]),
+        (["--model", "wan2.1-14b\x1b[31m"], 2, ["--model", "not printable"]),
+        (["--model", "\udcff"], 2, ["--model", "not printable"]),
+        (["--slice", "v5e:-2x2"], 2, ["v5e:-2x2"]),
+        (["--slice", "v5e:99999999999999999999x1"], 2, ["at most 16"]),
+        (["--slice", "/"], 2, ["directory"]),
+        (["--out", ""], 2, ["folder"]),
+        (["--out", "."], 2, ["folder"]),
+        (["--out", "absent/plan.json"], 2, ["absent"]),
+        (["--out", "x" * 300], 2, ["cannot be written"]),
+        (["--out", "/dev/null/plan.json"], 2, ["/dev/null"]),
     ],
 )
 def test_bad_requests_are_refused_before_anything_starts(
@@ -58,8 +78,14 @@ def test_bad_requests_are_refused_before_anything_starts(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["plan", "--frames", "x"], ["plan", "--survivors", "2"], ["explain"]]
-)
+    "arguments",
+    [
+        [], ["nonsense"], ["explain"], ["plan", "extra"], ["plan", "--size", "-480x832"],
+        *(["plan", "--frames", text] for text in ("x", "", "-1", "1e3", "nan", "2_1", "\u0662\u0661", "9" * 5000)),
+        *(["plan", "--survivors", text] for text in ("2", "0", "-0.1", "nan", "inf")),
+        *(["plan", "--reserve-hbm", text] for text in ("nan", "inf", "-1", "1e9")),
+    ],
+)  # fmt: skip
 def test_wrong_usage_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -88,13 +114,63 @@ def test_explain_of_damaged_plans_is_a_message(recorded_plan: Plan, capsys: pyte
         {**recorded_plan.data, "best": {}},
         {**recorded_plan.data, "counts": [1]},
         {**recorded_plan.data, "mesh": {}},
+        {**recorded_plan.data, "comparisons": [{}]},
+        {**recorded_plan.data, "versions": [1]},
+        {**recorded_plan.data, "layers": float("nan")},
+        {**recorded_plan.data, "tokens": float("inf")},
+        {**recorded_plan.data, "why": "\ud800"},
+        {**recorded_plan.data, "attention": "none"},
     ]
-    for damage in damages:
-        Path("plan.json").write_text(json.dumps(damage))
+    texts = [json.dumps(damage).encode() for damage in damages]
+    texts += [b"", b"null", b"[" * 200000, b"\xff\xfe", b'{"a":' + b"9" * 5000 + b"}", texts[0][:-20]]
+    for text in texts:
+        Path("plan.json").write_bytes(text)
         assert main(["explain", "plan.json"]) == 2
-        assert "Traceback" not in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert "plan.json" in error
+        assert "Traceback" not in error
+    assert main(["explain", "."]) == 2
+    assert main(["explain", "a\0b"]) == 2
+    capsys.readouterr()
     assert main(["explain", "absent.json"]) == 2
     assert "absent.json" in capsys.readouterr().err
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    Plan({**recorded_plan.data, "why": "evil \x1b]0;title\x07 \x9b31m"}).save("plan.json")
+    assert main(["explain", "plan.json"]) == 0
+    out = capsys.readouterr().out
+    assert "evil" in out
+    assert not set(out) & set("\x1b\x07\x9b")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["explain", "plan.json"], ["cache", "list"], ["--help"], ["plan", "--help"], ["--version"]]
+)
+def test_a_reader_that_goes_away_is_no_error(recorded_plan: Plan, arguments: list[str]) -> None:
+    recorded_plan.save("plan.json")
+    command = [sys.executable, "-m", "aoizora.cli", *arguments]
+    gone, pipe = os.pipe()
+    os.close(gone)
+    try:
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(pipe)
+    assert (done.returncode, done.stderr) == (0, "")
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_a_full_disk_is_said(recorded_plan: Plan) -> None:
+    recorded_plan.save("plan.json")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "aoizora.cli", "explain", "plan.json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_cache_lists_shows_and_clears(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,13 +205,8 @@ def test_inspect_says_where_a_text_breaks(content: bytes, capsys: pytest.Capture
     Path("program").write_bytes(content)
     assert main(["inspect", "program"]) == 2
     error = capsys.readouterr().err
-    assert "line" in error
+    assert "program, line" in error
     assert "column" in error
-
-
-def test_output_that_cannot_be_written_is_said_before_planning(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--out", "absent/plan.json", "--quiet"]) == 2
-    assert "absent" in capsys.readouterr().err
 
 
 def test_a_missing_compiler_is_exit_4_with_what_to_install(tmp_path: Path) -> None:
