@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ def plan(
     store: a file that keeps every answer of the compiler, so that what was asked once is not asked again.
     Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.
     """
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise InvalidRequest(f"size is {size!r}; give (height, width) in pixels, for example (480, 832)")
     request = {
         "model": model, "height": size[0], "width": size[1], "frames": frames, "videos": videos, "cfg": cfg,
         "steps": steps, "dtype": dtype, "reserved_hbm_bytes": reserved_hbm_bytes,

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from aoizora import Plan, cache
+import aoizora
+from aoizora import InvalidRequest, Plan, cache
 from aoizora.cli import main
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
@@ -99,6 +100,12 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
         main([command, "--help"])
     assert caught.value.code == 0
     assert "example:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("size", [(480,), 480, "480x832", (480.5, 832), (480, 832, 1), (0, 0), (-480, 832)])
+def test_sizes_that_are_none_are_refused_from_python(size: object) -> None:
+    with pytest.raises(InvalidRequest):
+        aoizora.plan(size=size)  # type: ignore[arg-type]
 
 
 def test_explain_prints_the_plan_and_its_json(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
