@@ -9,10 +9,12 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "aoizora/candidates/memory.h"
 #include "aoizora/candidates/sharding.h"
+#include "aoizora/candidates/signature.h"
 #include "aoizora/errors.h"
 
 namespace aoizora::candidates {
@@ -433,6 +435,76 @@ BOOST_AUTO_TEST_CASE(the_order_of_axes_on_a_dimension_counts_where_another_tenso
     return canonical_signature(w, make({1, 2, 2, 1}, {{"sequence", {"context"}}, {"embed", std::move(embed)}}));
   };
   BOOST_TEST(with_order({"fsdp", "context"}) != with_order({"context", "fsdp"}));
+}
+
+/// Every list of different mesh axes, in every order.
+std::vector<std::vector<std::string>> ordered_rules(const std::vector<std::string>& mesh_axes) {
+  std::vector<std::vector<std::string>> result{{}};
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    for (const std::string& axis : mesh_axes) {
+      if (std::find(result[i].begin(), result[i].end(), axis) != result[i].end()) continue;
+      result.push_back(result[i]);
+      result.back().push_back(axis);
+    }
+  }
+  return result;
+}
+
+// docs/candidates.md: what the search leaves out differs from what it has only in the order of axes on a dimension, and
+// is as many.
+BOOST_AUTO_TEST_CASE(only_orders_of_axes_on_one_dimension_are_left_out) {
+  workload::Request request;
+  const Workload w = workload::make_workload(request);
+  const DistinctTensors tensors = distinct_tensors(w);
+  for (const auto& [devices, distinct, searched] : {std::tuple{4, 57u, 51u}, std::tuple{8, 237u, 176u}}) {
+    EnumerationOptions options = everything();
+    options.ulysses = false;
+    std::set<std::string> have, all;
+    for (const Candidate& c : enumerate(w, slice_of(devices), options).candidates)
+      have.insert(canonical_signature(w, tensors, c));
+    for (std::int64_t d = 1; d <= devices; ++d) {
+      for (std::int64_t f = 1; f <= devices / d; ++f) {
+        for (std::int64_t c = 1; c <= devices / d / f; ++c) {
+          if (devices % (d * f * c) != 0) continue;
+          Candidate candidate = make({d, f, c, devices / d / f / c}, {});
+          std::vector<std::string> mesh_axes;
+          for (const MeshAxis& axis : candidate.mesh) {
+            if (axis.size > 1) mesh_axes.push_back(axis.name);
+          }
+          const auto rules = ordered_rules(mesh_axes);
+          std::vector<std::vector<std::string>> batches{d > 1 ? std::vector<std::string>{"data"}
+                                                              : std::vector<std::string>{}};
+          if (d > 1 && f > 1) batches.insert(batches.end(), {{"data", "fsdp"}, {"fsdp", "data"}});
+          if (c > 1) candidate.rules["sequence"] = {"context"};
+          for (const auto& batch : batches) {
+            for (const auto& embed : rules) {
+              for (const auto& heads : rules) {
+                for (const auto& mlp : rules) {
+                  candidate.rules["batch"] = batch;
+                  candidate.rules["embed"] = embed;
+                  candidate.rules["heads"] = heads;
+                  candidate.rules["mlp"] = mlp;
+                  if (!illegal_because(w, candidate).empty() || !idle_axes(w, candidate).empty()) continue;
+                  if (!all.insert(canonical_signature(w, tensors, candidate)).second) continue;
+                  Candidate in_mesh_order = candidate;
+                  for (auto& [axis, rule] : in_mesh_order.rules) {
+                    std::sort(rule.begin(), rule.end(), [&](const std::string& x, const std::string& y) {
+                      return std::find(mesh_axes.begin(), mesh_axes.end(), x) <
+                             std::find(mesh_axes.begin(), mesh_axes.end(), y);
+                    });
+                  }
+                  BOOST_TEST(have.contains(canonical_signature(w, tensors, in_mesh_order)));
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    BOOST_TEST(all.size() == distinct);
+    BOOST_TEST(have.size() == searched);
+    for (const std::string& signature : have) BOOST_TEST(all.contains(signature));
+  }
 }
 
 // ---- Ulysses ----
