@@ -101,38 +101,40 @@ def _instruction(collective: Collective, channel: int, operand: str) -> tuple[st
     return whole, whole, f"collective-permute({operand}), {pairs}"
 
 
-def program_text(collectives: Sequence[Collective], devices: int, flops_per_second: float = 197e12 * 0.98) -> str:
-    """HLO text: computations and starts in the given order, then the ends of those nobody waited for."""
+def program_text(collectives: Sequence[Collective], devices: int, hbm_bytes_per_second: float = 819e9) -> str:
+    """HLO text: computations and starts in the given order, then the ends of those nobody waited for.
+
+    All operands are parameters: nothing is computed but what takes the time between two starts, a matrix product that
+    HBM bounds.
+    """
     called = [_REDUCER]
+    parameters: list[str] = []
     body: list[str] = []
     ends: list[str] = []
-    side = 1024
-    body.append("  %o = s32[1] constant({0})")
-    body.append(f"  %m = f32[{side},{side}] parameter(0)")
+    side = 128
     for k, collective in enumerate(collectives):
-        depth = round(collective.after_seconds * flops_per_second / (2 * side * side))
+        depth = round(collective.after_seconds * hbm_bytes_per_second / (4 * 2 * side))
         if depth > 0:
-            body.append(f"  %x{k} = f32[{side},{depth}] broadcast(%z), dimensions={{}}")
-            body.append(f"  %y{k} = f32[{depth},{side}] broadcast(%z), dimensions={{}}")
+            parameters += [f"  %x{k} = f32[{side},{depth}]", f"  %y{k} = f32[{depth},{side}]"]
             body.append(
                 f"  %c{k} = f32[{side},{side}] dot(%x{k}, %y{k}), "
                 "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
             )
-        ragged = collective.kind == "ragged-all-to-all"
         operand, result, instruction = _instruction(collective, k + 1, "%a")
-        offsets = "  %o = s32[1] constant({0})\n" if ragged else ""
+        offsets = "  %o = s32[1] constant({0})\n" if collective.kind == "ragged-all-to-all" else ""
         called.append(
             f"%run{k} (a: {operand}) -> {result} {{\n  %a = {operand} parameter(0)\n{offsets}"
             f"  ROOT %r = {result} {instruction}\n}}\n"
         )
-        body.append(f"  %p{k} = {operand} broadcast(%z), dimensions={{}}")
+        parameters.append(f"  %p{k} = {operand}")
         body.append(f"  %s{k} = (({operand}), {result}, u32[]) async-start(%p{k}), calls=%run{k}")
         end = f"  %d{k} = {result} async-done(%s{k})"
         (body if collective.waits else ends).append(end)
+    read = [f"{parameter} parameter({number})" for number, parameter in enumerate(parameters)]
     names = ", ".join(f"%d{k}" for k in range(len(collectives)))
     shapes = ", ".join(_instruction(collective, 1, "%a")[1] for collective in collectives)
     root = f"  ROOT %all = ({shapes}) tuple({names})"
-    entry = "\n".join(["ENTRY %main {", "  %z = f32[] constant(0)", *body, *ends, root, "}"])
+    entry = "\n".join(["ENTRY %main {", *read, *body, *ends, root, "}"])
     return (
         f"HloModule judged, is_scheduled=true, num_partitions={devices}\n\n" + "\n".join(called) + "\n" + entry + "\n"
     )
@@ -192,7 +194,7 @@ def random_collective(rng: random.Random, devices: int, kind: str) -> Collective
         kind,
         groups,
         int(10 ** rng.uniform(4, 8)),
-        after_seconds=rng.choice([0.0, rng.uniform(0, 1e-3)]),
+        after_seconds=rng.choice([0.0, 10 ** rng.uniform(-6, -3)]),
         waits=rng.random() < 0.3,
     )
 

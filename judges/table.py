@@ -19,6 +19,7 @@ class Table:
     header: list[str]
     rows: list[list[str]] = field(default_factory=list)
     skipped: str | None = None
+    notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """What was further off than the table allows."""
 
@@ -31,8 +32,8 @@ class Table:
         result.append(_line(self.header, widths))
         result.append("| " + " | ".join(["-" * widths[0], *("-" * (w - 1) + ":" for w in widths[1:])]) + " |")
         result += [_line(row, widths) for row in self.rows]
-        if self.failures:
-            result += ["", *(f"- Beyond the tolerance: {failure}" for failure in self.failures)]
+        for remark in [*self.notes, *(f"Beyond the tolerance: {failure}." for failure in self.failures)]:
+            result += ["", *textwrap.wrap(remark, WIDTH)]
         return [*result, ""]
 
     def as_json(self) -> dict[str, Any]:
