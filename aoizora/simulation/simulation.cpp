@@ -243,7 +243,7 @@ class Timeline {
       end_[lone_->collective] += shift;
     }
     for (std::size_t c = 0; c < on_network_.size(); ++c) {
-      if (on_network_[c]) start_[c] += shift;
+      if (network_.in_flight(static_cast<std::int32_t>(c))) start_[c] += shift;
     }
     network_.shift(shift);
     now_ += shift;
