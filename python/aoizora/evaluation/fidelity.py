@@ -148,6 +148,13 @@ class Pricer:
         self._rows.close()
         self.store.close()
 
+    def code_seconds(self, workload: Workload, candidate: dict[str, Any]) -> float | None:
+        """What code generation took; None where it is not stored."""
+        row = self._rows.execute(
+            "select seconds from answers where key = ? and outcome = 'ok'", (self.key(workload, candidate, "code"),)
+        ).fetchone()
+        return None if row is None else float(row[0])
+
     def key(self, workload: Workload, candidate: dict[str, Any], rung: str, layers: int = sweep.PROXY_LAYERS) -> str:
         """The name of an answer in the store."""
         if workload.name not in self._queues:

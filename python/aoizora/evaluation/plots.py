@@ -19,7 +19,7 @@ def _figure(width: float = 7.0, height: float = 3.2, panels: int = 1) -> tuple[A
         {"svg.hashsalt": "aoizora", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False,
          "axes.spines.right": False, "font.family": "sans-serif", "savefig.facecolor": "white"}
     )  # fmt: skip
-    return plt.subplots(1, panels, figsize=(width, height), squeeze=panels > 1, layout="constrained")
+    return plt.subplots(1, panels, figsize=(width, height), squeeze=panels == 1, layout="constrained")
 
 
 def _save(figure: Any, path: Path) -> None:

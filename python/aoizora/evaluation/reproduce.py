@@ -12,11 +12,12 @@ import importlib
 import json
 import math
 import re
-import subprocess
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,6 +38,16 @@ SPREAD_RULES = {
     "batch": ["data"], "sequence": ["context"], "embed": ["context"], "heads": ["tensor"], "mlp": ["tensor"],
 }  # fmt: skip
 SLICE_NAMES = {"v5e:2x2": "v5e-4", "v5e:2x4": "v5e-8", "v5e:4x4": "v5e-16"}
+
+
+@cache
+def _workloads() -> tuple[Workload, ...]:
+    return tuple(sweep.all_workloads())
+
+
+def workloads(frames: Sequence[int] = sweep.FRAMES) -> list[Workload]:
+    """The paper's, slice by slice; always the same objects, whose tables and candidates are made once."""
+    return [workload for workload in _workloads() if workload.frames in frames]
 
 
 @dataclass
@@ -71,7 +82,7 @@ class Context:
 
     def pools(self, workloads: Iterable[Workload] | None = None) -> list[Pool]:
         """Those of which something is stored."""
-        found = [self.pool(workload) for workload in workloads or sweep.all_workloads()]
+        found = [self.pool(workload) for workload in workloads or workloads()]
         return [pool for pool in found if pool.fitting]
 
     def ask(self, workload: Workload, jobs: list[dict[str, Any]], what: str) -> None:
@@ -132,7 +143,7 @@ def _need_code(context: Context, pool: Pool) -> None:
 
 def figure_2(context: Context) -> str:
     """Placements of one sharding."""
-    workload = Workload("v5e:2x4", 480, 81)
+    workload = next(w for w in workloads((81,)) if (w.slice, w.height) == ("v5e:2x4", 480))
     sizes = json.dumps({axis["name"]: axis["size"] for axis in SPREAD_MESH})
     active = [str(axis["name"]) for axis in SPREAD_MESH if axis["size"] != 1]
     found = json.loads(_core.distinct_axis_orders(sizes, workload.slice, active, []))["placements"]
@@ -186,8 +197,12 @@ def figure_2(context: Context) -> str:
 
 def _stored_form(workload: Workload, candidate: dict[str, Any]) -> dict[str, Any]:
     """The workload's own candidate with the same signature, whose answer a sweep may have stored."""
-    wanted = sweep.signature(workload, candidate)
-    return next((c for c in workload.candidates if sweep.signature(workload, c) == wanted), candidate)
+    return _by_signature(workload).get(sweep.signature(workload, candidate), candidate)
+
+
+@cache
+def _by_signature(workload: Workload) -> dict[str, dict[str, Any]]:
+    return {sweep.signature(workload, candidate): candidate for candidate in workload.candidates}
 
 
 def _device_ids(slice_name: str) -> dict[tuple[int, ...], int]:
@@ -283,7 +298,7 @@ def figure_4(context: Context) -> str:
     series: dict[str, list[float | None]] = {"propagate": [], "passes": [], "code": []}
     for slice_name in sweep.SLICES:
         times: dict[str, list[float]] = {rung: [] for rung in series}
-        for pool in context.pools(w for w in sweep.all_workloads() if w.slice == slice_name):
+        for pool in context.pools(w for w in workloads() if w.slice == slice_name):
             times["propagate"] += [row.propagate_seconds for row in pool.rows]
             times["passes"] += [row.compile_seconds for row in pool.rows if row.outcome in ("ok", "over_budget")]
             times["code"] += _code_seconds(context, pool.workload)
@@ -311,12 +326,7 @@ def figure_4(context: Context) -> str:
 
 
 def _code_seconds(context: Context, workload: Workload) -> list[float]:
-    found = []
-    for candidate in workload.candidates:
-        answer = context.pricer.store.get(context.pricer.key(workload, candidate, "code"))
-        if answer is not None and answer["outcome"] == "ok":
-            found.append(float(answer["seconds"]))
-    return found
+    return [seconds for c in workload.candidates if (seconds := context.pricer.code_seconds(workload, c)) is not None]
 
 
 def all_reduce_text(rows: int, columns: int) -> str:
@@ -467,7 +477,7 @@ def figure_7(context: Context) -> str:
 
 def _steps(context: Context) -> list[tuple[Workload, dict[str, float | None]]]:
     found: list[tuple[Workload, dict[str, float | None]]] = []
-    for workload in sweep.all_workloads():
+    for workload in workloads():
         pool = context.pool(workload)
         plan = fidelity.plan_of(pool)
         if plan is None:
@@ -511,7 +521,7 @@ def figure_8(context: Context) -> str:
 def _comparable(context: Context, slice_name: str) -> list[Pool]:
     """Pools that are whole, with all attention kinds or else with gathered keys alone; simulated."""
     found = []
-    for pool in context.pools(w for w in sweep.all_workloads() if w.slice == slice_name):
+    for pool in context.pools(w for w in workloads() if w.slice == slice_name):
         if not pool.simulated:
             continue
         if pool.whole:
@@ -527,7 +537,7 @@ def figure_9(context: Context) -> str:
     parts: dict[str, list[float]] = {"stage 1": [], "HLO passes": [], "code generation": []}
     for slice_name in sweep.SLICES:
         first, total = [], []
-        for pool in context.pools(w for w in sweep.all_workloads() if w.slice == slice_name):
+        for pool in context.pools(w for w in workloads() if w.slice == slice_name):
             survivors = pool.rows[: pool.kept]
             if any(row.outcome == "missing" for row in survivors):
                 continue
@@ -678,7 +688,7 @@ def table_4(context: Context) -> str:
     ours: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for height in sweep.SIZES:
         for frames in sweep.FRAMES:
-            workload = Workload("v5e:4x4", height, frames)
+            workload = next(w for w in workloads((frames,)) if (w.slice, w.height) == ("v5e:4x4", height))
             pool = context.pool(workload)
             plan = fidelity.plan_of(pool)
             if plan is None:
@@ -992,7 +1002,7 @@ def _simgrid_times(
 def coverage(context: Context) -> str:
     """What is stored."""
     rows = []
-    for workload in sweep.all_workloads():
+    for workload in workloads():
         pool = context.pool(workload)
         total = len(workload.candidates)
         counts = {
@@ -1048,17 +1058,17 @@ class Section:
 
 
 def _whole_pools(context: Context) -> None:
-    for workload in sweep.all_workloads(ALL_SHARDINGS_FRAMES):
+    for workload in workloads(ALL_SHARDINGS_FRAMES):
         _need_pool(context, workload)
 
 
 def _survivors(context: Context) -> None:
-    for workload in sweep.all_workloads():
+    for workload in workloads():
         _need_survivors(context, workload)
 
 
 def _survivors_of_largest(context: Context) -> None:
-    for workload in sweep.all_workloads():
+    for workload in workloads():
         if workload.slice == "v5e:4x4":
             _need_survivors(context, workload)
 
