@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aoizora import _core
 from judges.cases import Case, Collective
 
 TIMEOUT_SECONDS = 600
@@ -64,16 +65,12 @@ class Compared:
 
 def schedule_of(case: Case) -> dict[str, Any]:
     """The case's program as a schedule, read by the library."""
-    from aoizora import _core
-
     schedule: dict[str, Any] = json.loads(_core.schedule(case.text, "", "", case.slice, case.devices, 1, "passes"))
     return schedule
 
 
 def compare_programs(judge: Path, cases: Sequence[Case], model: str = "CM02") -> list[Compared]:
     """Whole programs of several collectives in flight, started at different times."""
-    from aoizora import _core
-
     times = simgrid_times(judge, [{"schedule": schedule_of(case)} for case in cases], model)
     result = []
     for case, judged in zip(cases, times, strict=True):
@@ -85,8 +82,6 @@ def compare_programs(judge: Path, cases: Sequence[Case], model: str = "CM02") ->
 
 def simulated_seconds(collective: Collective, slice_path: str, devices: list[int]) -> float:
     """The library's simulation of one collective alone."""
-    from aoizora import _core
-
     return float(
         _core.collective(collective.kind, json.dumps(collective.groups), collective.bytes, devices, slice_path)
     )

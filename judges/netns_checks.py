@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aoizora import _core
 from judges.agreement import schedule_of, simulated_seconds
 from judges.cases import KINDS, Case, Collective, Groups, ring_pairs
 from judges.netns.mesh import NamespaceMesh
@@ -27,16 +28,17 @@ GRIDS = ((2, 4), (4, 4))
 MEGABITS = 20
 PAYLOAD_BYTES = 800_000
 RING_BYTES = 1_600_000
+SOCKET_KINDS = [kind for kind in KINDS if kind != "ragged-all-to-all"]
 HEADER = ["compared", "real", "sim.", "Ψ", "sim. off", "Ψ off"]
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Two ways to run the same: a collective each, whose times are divided."""
+    """Two runs whose times are divided; the collectives of a run start together."""
 
     what: str
-    slower: Collective
-    faster: Collective
+    slower: tuple[Collective, ...]
+    faster: tuple[Collective, ...]
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,21 @@ class Bed:
         slice_json: dict[str, Any] = schedule_of(Case(self.path, self.devices, [nothing]))["slice"]
         return slice_json
 
-    def simulated(self, collective: Collective) -> float:
+    def simulated(self, *together: Collective) -> float:
         """By the library's simulation."""
-        return simulated_seconds(collective, self.path, self.devices)
+        if len(together) == 1:
+            return simulated_seconds(together[0], self.path, self.devices)
+        text = Case(self.path, self.devices, list(together)).text
+        timing = json.loads(_core.simulate(text, "", "", self.path, self.devices, 1, "passes"))
+        return float(timing["step_seconds"])
 
-    def planned(self, collective: Collective) -> float:
-        """By the planner's Ψ."""
-        return planner_seconds(collective, self.path, self.devices)
+    def planned(self, *together: Collective) -> float:
+        """By the planner: Ψ of one collective, Q2 of several."""
+        if len(together) == 1:
+            return planner_seconds(together[0], self.path, self.devices)
+        text = Case(self.path, self.devices, list(together)).text
+        score = json.loads(_core.score(text, "", "", self.path, self.devices, 1, "passes"))
+        return float(score["step_seconds"])
 
 
 @contextmanager
@@ -103,30 +113,26 @@ def _quads(dims: tuple[int, int], places: Sequence[Sequence[tuple[int, int]]]) -
 
 
 def kind_ratios(dims: tuple[int, int]) -> list[Ratio]:
-    """Strided against compact groups for each kind, and permutes that share links against one that does not."""
-    result = [
-        Ratio(
-            "two permutes on a link : one",
-            Collective("collective-permute", [[0, 2], [1, 3]], PAYLOAD_BYTES),
-            Collective("collective-permute", [[0, 2]], PAYLOAD_BYTES),
-        ),
-        Ratio(
-            "permute, three hops : one",
-            Collective("collective-permute", [[0, 3]], PAYLOAD_BYTES),
-            Collective("collective-permute", [[0, 1]], PAYLOAD_BYTES),
-        ),
-    ]
-    for kind in KINDS:
-        if kind == "ragged-all-to-all":
-            continue
-        far, near = strided(dims), tiles(dims)
-        if kind == "collective-permute":
-            far, near = ring_pairs(far), ring_pairs(near)
+    """Strided against compact groups for each kind; what shares links against what has them to itself."""
+    far, near = strided(dims), tiles(dims)
+
+    def permute(*pairs: list[int]) -> tuple[Collective]:
+        return (Collective("collective-permute", list(pairs), PAYLOAD_BYTES),)
+
+    def over(kind: str, groups: Groups) -> tuple[Collective]:
         payload = PAYLOAD_BYTES // (2 if kind == "collective-broadcast" else 1)
-        result.append(Ratio(f"{kind}, strided", Collective(kind, far, payload), Collective(kind, near, payload)))
-    lone = Collective("all-reduce", strided(dims)[:1], PAYLOAD_BYTES)
-    result.append(Ratio("one strided group : compact", lone, Collective("all-reduce", tiles(dims), PAYLOAD_BYTES)))
-    return result
+        return (Collective(kind, ring_pairs(groups) if kind == "collective-permute" else groups, payload),)
+
+    gather, exchange = over("all-gather", near), over("all-to-all", near)
+    return [
+        Ratio("permute, three hops : one", permute([0, 3]), permute([0, 1])),
+        Ratio("two permutes on a link : one", permute([0, 2], [1, 3]), permute([0, 2])),
+        Ratio("two permutes with a third", permute([0, 2], [1, 3]) + permute([1, 2]), permute([0, 2], [1, 3])),
+        *(Ratio(f"{kind}, strided", over(kind, far), over(kind, near)) for kind in SOCKET_KINDS),
+        Ratio("one strided group : compact", over("all-reduce", far[:1]), over("all-reduce", near)),
+        Ratio("all-gather with a permute", gather + permute([0, 1]), gather),
+        Ratio("all-gather with an all-to-all", gather + exchange, gather),
+    ]
 
 
 def ring_orders(dims: tuple[int, int]) -> dict[str, list[int]]:
@@ -162,23 +168,23 @@ def sockets(program: Path, dims: tuple[int, int]) -> Table:
     """Raw sockets on one mesh."""
     about = (
         f"A namespace a chip, a veth pair a link, {MEGABITS} Mbit/s a direction, static routes, x first; TCP "
-        "(reno). Ratios of two times, each the middle of the three quickest runs; strided is strided against compact "
-        "groups of four. The messages of a collective are those of docs/simulation.md, expanded "
-        "by the judge; who shares a link with whom, and how, is the kernel's doing. A ring in a bad order has no "
-        f"figure of its own in the library: its is that of permutes along the ring. At most {100 * TOLERANCE:g} % off "
-        "allowed."
+        "(reno). Ratios of two times, each the middle of the three quickest runs. Strided: against compact groups of "
+        "four. With: both at once against the first alone, and the planner's Q2 instead of its Ψ. The messages of a "
+        "collective are those of docs/simulation.md, expanded by the judge; who shares a link with whom, and how, is "
+        "the kernel's doing. A ring in a bad order has no figure of its own in the library: its is that of permutes "
+        f"along the ring. At most {100 * TOLERANCE:g} % off allowed."
     )
     table = Table(f"Sockets between namespaces, {dims[0]}x{dims[1]}", about, HEADER)
     ratios = kind_ratios(dims)
     orders = ring_orders(dims)
     ring = Collective("all-reduce", [sorted(orders["good"])], RING_BYTES)
     with bed(dims) as there:
-        cases = [[entry_of(c)] for ratio in ratios for c in (ratio.slower, ratio.faster)]
+        cases = [[entry_of(c) for c in run] for ratio in ratios for run in (ratio.slower, ratio.faster)]
         cases += [[entry_of(ring, orders[name])] for name in ("bad", "good")]
         seconds = socket_seconds(program, there.mesh, there.slice_json, cases)
         for ratio, slower, faster in zip(ratios, seconds[0::2], seconds[1::2], strict=False):
-            simulated = there.simulated(ratio.slower) / there.simulated(ratio.faster)
-            planned = there.planned(ratio.slower) / there.planned(ratio.faster)
+            simulated = there.simulated(*ratio.slower) / there.simulated(*ratio.faster)
+            planned = there.planned(*ratio.slower) / there.planned(*ratio.faster)
             _add(table, ratio.what, slower / faster, simulated, planned)
         bad, good = (
             Collective("collective-permute", ring_pairs([orders[name]]), PAYLOAD_BYTES) for name in ("bad", "good")

@@ -10,36 +10,40 @@ import json
 import shutil
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from judges import netns_checks, simgrid_checks
 from judges.netns import mesh
-from judges.table import WIDTH, Table
+from judges.table import Table
 
 ROOT = Path(__file__).parents[1]
 INTRODUCTION = """\
 # What two judges say
 
-Written by `make judge`. Two things that are not the planner time the same collectives: SimGrid, a simulator of
-networks, and real sockets and real JAX collectives between network namespaces. They share no code with the library:
-`judges/` has its own reader of schedules, its own routes and its own rules by which a collective becomes messages,
-written from docs/simulation.md.
+Written by `make judge`. Two things that are not the planner time the same
+collectives: SimGrid, a simulator of networks, and real sockets and real JAX
+collectives between network namespaces. They share no code with the library:
+`judges/` has its own reader of schedules, its own routes and its own rules by
+which a collective becomes messages, written from docs/simulation.md.
 
 What judge and planner share, and therefore cannot judge:
 
-- the reader of HLO and the compute times, wherever a whole program is timed (its schedule comes from the library);
-- the hardware numbers of a slice: rates, limits of a flow, latencies, start-up times, ring directions;
-- the words of docs/simulation.md: which ring a group takes is the same rule, written down twice. JAX's rings are
-  gloo's own.
+- the reader of HLO and the compute times, wherever a whole program is timed
+  (its schedule comes from the library);
+- the hardware numbers of a slice: rates, limits of a flow, latencies, start-up
+  times, ring directions;
+- the words of docs/simulation.md: which ring a group takes is one rule, written
+  down twice. Not so for JAX, whose rings are gloo's own.
 
-What they do not share: how messages share links (SimGrid's solver, the kernel's packets), the order of events,
-routes, the expansion of groups, and for JAX the collectives themselves.
+What they do not share: how messages share links (SimGrid's solver, the kernel's
+queues), the order of events, routes, the expansion of groups, and for JAX the
+collectives themselves.
 
-Neither bed knows how ICI's switches arbitrate, nor XLA's own collective code on TPU: both say how plain links share,
-not how a TPU's do. Two permutes on one link get 0.50 of a lone one's rate here, the paper measured 0.66 (Figure 3).
+Neither bed knows how ICI's switches arbitrate, nor XLA's own collective code on
+TPU: both say how plain links share, not how a TPU's do. Two permutes on one
+link get 0.50 of a lone one's rate here, the paper measured 0.66 (Figure 3).
 """
 
 
@@ -119,12 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps([table.as_json() for table in tables], indent=1))
     else:
-        print(
-            "\n".join(
-                "\n".join(textwrap.wrap(line, WIDTH) or [""]) if len(line) > WIDTH else line
-                for line in text.splitlines()
-            )
-        )
+        print(text, end="")
     return 1 if any(table.failures for table in tables) else 0
 
 

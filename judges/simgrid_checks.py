@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from aoizora import _core
 from judges.agreement import Compared, compare_collectives, compare_programs, simgrid_times
 from judges.cases import KINDS, Collective, program_text, random_cases
 from judges.table import Table, percent
@@ -21,8 +22,6 @@ RECORDED = Path(__file__).parents[1] / "tests" / "data" / "hlo"
 
 def planner_seconds(collective: Collective, slice_path: str, devices: Sequence[int]) -> float:
     """The planner's physical cost Ψ of one collective under a placement."""
-    from aoizora import _core
-
     placed = [[devices[rank] for rank in group] for group in collective.groups]
     text = program_text([Collective(collective.kind, placed, collective.payload_bytes, waits=True)], len(devices))
     ranked = json.loads(_core.rank(text, slice_path, json.dumps([["all", len(devices)]])))
@@ -102,8 +101,6 @@ def _inversions(judged: Sequence[float], ours: Sequence[float], apart: float = 1
 
 def program_order(judge: Path, most_placements: int = 12) -> Table:
     """Compiled programs under their distinct placements."""
-    from aoizora import _core
-
     about = (
         "Compiled Wan programs (tests/data/hlo, as they were recorded) under distinct axis orders, at most "
         f"{most_placements} each, seeded: how far the step spreads from the best placement to the worst, how far the "
