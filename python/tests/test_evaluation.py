@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aoizora import _core, cli
@@ -45,6 +45,7 @@ def pool(rows: list[Row], shardings: int | None = None) -> Pool:
 # --- statistics
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=2, max_size=30))
 def test_spearman_is_scipys(pairs: list[tuple[int, int]]) -> None:
     a, b = [float(x) for x, _ in pairs], [float(y) for _, y in pairs]
@@ -130,6 +131,7 @@ def test_the_sample_for_slow_judges_is_seeded_and_spreads() -> None:
     assert all(r.spread > 0.01 for _, r in one)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8), st.floats(0.5, 2))
 def test_a_common_factor_explains_a_common_error(reference: list[float], factor: float) -> None:
     ours = [value * factor for value in reference]
