@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -131,3 +132,44 @@ def test_a_shape_that_fits_nowhere_says_what_is_missing() -> None:
     request = json.dumps({"model": "wan2.1-14b", "height": 720, "width": 1280, "frames": 81, "videos": 8})
     with pytest.raises(Infeasible, match="GiB"):
         _core.enumerate(_core.make_workload(request), "v5e:1x1", "{}")
+
+
+def test_what_is_printed_fits_a_terminal_and_no_two_rows_look_alike(recorded_plan: Plan) -> None:
+    for text in (terminal.summary(recorded_plan), terminal.explain(recorded_plan)):
+        long = [line for line in text.splitlines() if len(line) > terminal.WIDTH]
+        assert all(line.startswith("ici_data_parallelism=") for line in long)  # meant to be pasted
+    names = [row[0] for row in terminal.runner_rows(recorded_plan)]
+    assert len(set(names)) == len(names) > 1
+
+
+def test_an_order_that_jax_gives_only_when_asked_to_split_axes_is_named(recorded_plan: Plan) -> None:
+    plan = Plan(copy.deepcopy(recorded_plan.data))
+    for split in (False, True):
+        plan.data["comparisons"][1]["allow_split_physical_axes"] = split
+        lines = " ".join("\n".join(terminal.gain_lines(plan)).split())
+        assert ("only with allow_split_physical_axes=True" in lines) == split
+
+
+def test_an_idle_mesh_axis_is_named(recorded_plan: Plan) -> None:
+    plan = Plan(copy.deepcopy(recorded_plan.data))
+    for idle in ([], ["tensor"]):
+        plan.data["best"]["idle_axes"] = idle
+        for text in (terminal.summary(plan), terminal.explain(plan)):
+            assert ("mesh axis tensor divides no tensor" in " ".join(text.split())) == bool(idle)
+
+
+def test_the_gain_is_the_difference_of_what_is_printed_beside_it(recorded_plan: Plan) -> None:
+    own = recorded_plan.data["best"]["passes_block_seconds"]
+    for comparison in recorded_plan.data["comparisons"]:
+        assert comparison["gain_seconds_per_block"] == pytest.approx(comparison["passes_block_seconds"] - own)
+
+
+def test_a_pipe_is_written_to_and_a_link_leads_to_its_file(recorded_plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to("real.json")
+    recorded_plan.save(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert Plan.load(tmp_path / "real.json").data == recorded_plan.data
+    recorded_plan.save("/dev/null")
+    assert Path("/dev/null").is_char_device()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "real.json"]

@@ -57,13 +57,15 @@ def gain_lines(plan: Plan) -> list[str]:
     for comparison in plan.data["comparisons"]:
         lines.append(f"  {comparison['name']}:")
         if comparison.get("allow_split_physical_axes"):
-            lines.append("    an order jax gives only with allow_split_physical_axes=True; its default raises")
+            lines += wrap("jax gives this order only with allow_split_physical_axes=True; its default raises", "    ")
         if "reason" in comparison:
             lines += wrap(comparison["reason"], "    ")
         else:
-            lines.append(
-                f"    {ms(comparison['passes_block_seconds'])} ms a block; the plan gains "
-                f"{ms(comparison['gain_seconds_per_block'])} ms a block, {comparison['gain_percent']:.1f} %"
+            lines += wrap(
+                f"{ms(comparison['passes_block_seconds'])} ms a block by the HLO passes, the plan "
+                f"{ms(plan.data['best']['passes_block_seconds'])}: it gains "
+                f"{ms(comparison['gain_seconds_per_block'])} ms a block, {comparison['gain_percent']:.1f} % a step",
+                "    ",
             )
     return lines
 
@@ -138,13 +140,34 @@ def collective_rows(predicted: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+# What runner_rows' first column holds.
+LEGEND = (
+    "sharding: sizes of data/fsdp/context/tensor; which of them, by first letter, divide each weight axis; attention. "
+    "ms: one block by the compiler's cycles; ms passes: without them, comparable for all rows"
+)
+
+
+def short(candidate: dict[str, Any]) -> str:
+    """A sharding in a few letters: "2/1/4/2 heads:t mlp:t gathered". Batch and sequence only where they are not on
+    data and context."""
+    parts = ["/".join(str(axis["size"]) for axis in candidate["mesh"])]
+    usual = {"batch": ["data"], "sequence": ["context"]}
+    for axis, mesh_axes in candidate["rules"].items():
+        if mesh_axes and usual.get(axis) != mesh_axes:
+            parts.append(f"{axis}:{''.join(name[0] for name in mesh_axes)}")
+    parts.append(candidate["attention"])
+    if candidate["compiler_options"]:
+        parts.append("windowed-off" if any("windowed" in name for name in candidate["compiler_options"]) else "options")
+    return " ".join(parts)
+
+
 def runner_rows(plan: Plan) -> list[list[str]]:
     rows = []
     for ranked in [plan.data["best"], *plan.data["runners_up"]]:
         predicted = ranked["predicted"]
         rows.append(
             [
-                ranked["sharding"],
+                short(ranked["candidate"]),
                 ms(predicted["block_seconds"]),
                 ms(ranked["passes_block_seconds"]),
                 f"{ranked['hbm_bytes'] / GIB:.1f}",
@@ -188,7 +211,7 @@ def explain(plan: Plan) -> str:
     if predicted["block"]["collectives"]:
         header = ["collective", "runs", "MB", "ms", "exposed", "contend", "GB/s"]
         lines += ["", *table(header, collective_rows(predicted))]
-    lines += ["", *table(["sharding", "ms", "ms passes", "GiB", "verified"], runner_rows(plan))]
+    lines += ["", *table(["sharding", "ms", "ms passes", "GiB", "verified"], runner_rows(plan)), *wrap(LEGEND, "")]
     lines += ["", *table(["stage", "count", "s"], [[c["name"], f"{c['count']}", _seconds(c)] for c in data["counts"]])]
     lines += ["", "Searched"]
     for searched in data["searched"]:
@@ -221,9 +244,10 @@ def summary(plan: Plan) -> str:
     predicted = plan.data["best"]["predicted"]
     lines = [f"Plan for {title(plan)}", *wrap(defaults(plan), ""), ""]
     lines += table(["sharding", "ms", "ms passes", "GiB", "verified"], runner_rows(plan)[:6])
+    lines += wrap(LEGEND, "")
     lines += [
         "",
-        "Best: " + plan.data["best"]["sharding"],
+        *textwrap.wrap("Best: " + plan.data["best"]["sharding"], WIDTH, subsequent_indent="  "),
         f"  placed {plan.data['best']['placement']['order']}",
         f"  {ms(predicted['block_seconds'])} ms a block, {predicted['step_seconds']:.3f} s a step, "
         f"{predicted['video_seconds']:.1f} s a video; {gib(plan.data['hbm']['bytes'])} HBM",
