@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "aoizora/candidates/sharding.h"
@@ -41,13 +42,21 @@ std::vector<Sizes> rule_order(const workload::Workload& workload, std::int64_t d
   return order;
 }
 
+/// Nothing where jax raises.
+std::optional<placement::Placement> order(const ExpertMember& expert, const topology::Slice& slice, bool split) {
+  try {
+    return placement::mesh_utils_order(expert.candidate.mesh, slice, split);
+  } catch (const Infeasible&) {
+    return std::nullopt;
+  }
+}
+
 void place(ExpertMember& expert, const topology::Slice& slice) {
   for (const bool split : {false, true}) {
-    try {
-      expert.placement = placement::mesh_utils_order(expert.candidate.mesh, slice, split);
+    if (auto placed = order(expert, slice, split)) {
+      expert.placement = std::move(placed);
       expert.split_physical_axes = split;
       return;
-    } catch (const Infeasible&) {  // jax raises: with the whole axes, or at all
     }
   }
 }

@@ -89,7 +89,7 @@ int integer(const json::object& object, const char* key, const std::string& wher
   return small(*value, where);
 }
 
-std::string print(const json::value& value) { return json::serialize(value).c_str(); }
+std::string print(const json::value& value) { return json::serialize(value); }
 
 json::value text(std::string_view given) { return json::string(given.data(), given.size()); }
 
@@ -153,7 +153,7 @@ ChoiceProblem read_problem(const std::string& json_text) {
     only(node, "node", {"name", "cost_seconds", "resident_bytes"});
     ChoiceNode made;
     if (const json::value* name = node.if_contains("name"); name != nullptr && name->is_string())
-      made.name = name->get_string().c_str();
+      made.name = std::string_view(name->get_string());
     const std::vector<double> costs = numbers(node, "cost_seconds", "node");
     const std::vector<double> resident = numbers(node, "resident_bytes", "node");
     if (costs.size() != resident.size()) invalid("node", "one resident_bytes for each cost is needed");
