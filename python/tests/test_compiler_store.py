@@ -14,7 +14,7 @@ from aoizora.compiler.store import AnswerStore, StoredQueue, open_queue
 REQUEST = {"model": "wan2.1-1.3b", "height": 480, "width": 832, "frames": 5, "steps": 50}
 COORDINATES = [([x, y], 0) for x in range(2) for y in range(2)]
 CANDIDATE = {
-    "mesh": [{"name": "data", "size": 2}, {"name": "fsdp", "size": 1}, {"name": "context", "size": 2}, {"name": "tensor", "size": 1}],
+    "mesh": [{"name": n, "size": s} for n, s in (("data", 2), ("fsdp", 1), ("context", 2), ("tensor", 1))],
     "rules": {"batch": ["data"], "sequence": ["context"]},
     "attention": "gathered",
 }  # fmt: skip
@@ -69,7 +69,7 @@ def ask(path: Path, request: dict[str, Any] = REQUEST, **job: Any) -> dict[str, 
 def test_what_was_asked_once_is_not_asked_again(tmp_path: Path, compiler: type[Compiler]) -> None:
     first = ask(tmp_path / "a.db")
     assert ask(tmp_path / "a.db") == first
-    assert first["text"] == "text of passes ✓" and first["id"] == 7
+    assert (first["text"], first["id"]) == ("text of passes ✓", 7)
     assert compiler.asked == 1
 
 
