@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from judges import netns_checks, simgrid_checks
@@ -47,6 +47,9 @@ link get 0.50 of a lone one's rate here, the paper measured 0.66 (Figure 3).
 """
 
 
+Check = Callable[[], list[Table]]
+
+
 class Skipped(Exception):
     """A machine lacks something a judge needs."""
 
@@ -69,32 +72,42 @@ def built(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in names if (folder / name).is_file()}
 
 
-def _attempt(title: str, run: Callable[[], list[Table]]) -> list[Table]:
-    begin = time.monotonic()
-    try:
-        tables = run()
-    except Skipped as reason:
-        tables = [Table(title, "", [], skipped=str(reason))]
-    print(f"{title}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
-    return tables
-
-
-def _simgrid(programs: dict[str, Path], options: argparse.Namespace) -> list[Table]:
+def _simgrid(programs: dict[str, Path], count: int) -> dict[str, Check]:
     if "simgrid_judge" not in programs:
         raise Skipped("no SimGrid (Debian: libsimgrid-dev)")
     judge = programs["simgrid_judge"]
-    return [
-        simgrid_checks.agreement(judge, options.programs, max(1, options.programs // 10)),
-        simgrid_checks.program_order(judge),
-    ]
+    return {
+        "SimGrid: seconds": lambda: [simgrid_checks.agreement(judge, count, max(1, count // 10))],
+        "SimGrid: order of placements": lambda: [simgrid_checks.program_order(judge)],
+    }
 
 
-def _namespaces(programs: dict[str, Path]) -> list[Table]:
+def _namespaces(programs: dict[str, Path]) -> dict[str, Check]:
     reason = mesh.reason_to_skip()
     if reason is not None:
         raise Skipped(reason)
-    tables = [netns_checks.sockets(programs["socket_mesh"], dims) for dims in netns_checks.GRIDS]
-    return [*tables, *netns_checks.jax_collectives(programs["socket_mesh"])]
+    sockets = programs["socket_mesh"]
+    return {
+        "Sockets on 2x4": lambda: [netns_checks.sockets(sockets, (2, 4))],
+        "Sockets on 4x4": lambda: [netns_checks.sockets(sockets, (4, 4))],
+        "JAX on 2x4": lambda: netns_checks.jax_collectives(sockets),
+    }
+
+
+def _attempted(judge: str, checks: Callable[[], dict[str, Check]]) -> Iterator[Table]:
+    """One check that fails must not lose the tables of the others."""
+    try:
+        wanted = checks()
+    except Skipped as reason:
+        yield Table(judge, "", [], skipped=str(reason))
+        return
+    for title, check in wanted.items():
+        begin = time.monotonic()
+        try:
+            yield from check()
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            yield Table(title, "", [], skipped=f"failed: {error}", failures=[f"{title} failed"])
+        print(f"{title}: {time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,9 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tables = [Table("Both judges", "", [], skipped=str(reason))]
     else:
         if options.only != "namespaces":
-            tables += _attempt("SimGrid", lambda: _simgrid(programs, options))
+            tables += _attempted("SimGrid", lambda: _simgrid(programs, options.programs))
         if options.only != "simgrid":
-            tables += _attempt("Namespaces", lambda: _namespaces(programs))
+            tables += _attempted("Network namespaces", lambda: _namespaces(programs))
     text = "\n".join([INTRODUCTION, *(line for table in tables for line in table.lines())]).rstrip() + "\n"
     if options.out is not None:
         options.out.write_text(text)

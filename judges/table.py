@@ -27,7 +27,7 @@ class Table:
         """As Markdown, padded to columns."""
         result = [f"## {self.title}", "", *textwrap.wrap(self.about, WIDTH), ""]
         if self.skipped is not None:
-            return [*result, *textwrap.wrap(f"Skipped: {self.skipped}", WIDTH), ""]
+            return [*result, *textwrap.wrap(f"Not run: {self.skipped}", WIDTH), ""]
         widths = [max(len(row[k]) for row in [self.header, *self.rows]) for k in range(len(self.header))]
         result.append(_line(self.header, widths))
         result.append("| " + " | ".join(["-" * widths[0], *("-" * (w - 1) + ":" for w in widths[1:])]) + " |")

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
 from judges import agreement, cases, netns_checks, simgrid_checks, table  # noqa: E402
+from judges import run as judges_run  # noqa: E402
 from judges.netns import mesh, run  # noqa: E402
-from judges.run import Skipped, built  # noqa: E402
 
 TOLERANCE = 0.005
 
@@ -28,8 +28,8 @@ TOLERANCE = 0.005
 @pytest.fixture(scope="module")
 def programs() -> dict[str, Path]:
     try:
-        return built(ROOT / "build" / "judges")
-    except Skipped as reason:
+        return judges_run.built(ROOT / "build" / "judges")
+    except judges_run.Skipped as reason:
         pytest.skip(str(reason))
 
 
@@ -136,7 +136,7 @@ def test_namespaces_route_as_slices_do(dims: tuple[int, int]) -> None:
 
 
 def test_groups_cover_the_mesh_and_stride() -> None:
-    for dims in netns_checks.GRIDS:
+    for dims in ((2, 4), (4, 4)):
         for groups in (
             netns_checks.tiles(dims),
             netns_checks.strided(dims),
@@ -236,3 +236,20 @@ def test_random_cases_are_the_same_for_a_seed(tmp_path: Path) -> None:
 def test_inversions_count_what_the_judge_tells_apart() -> None:
     assert simgrid_checks._inversions([1.0, 2.0, 2.0001], [1.0, 2.0, 1.5]) == (2, 0)
     assert simgrid_checks._inversions([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == (3, 3)
+
+
+def test_a_check_that_fails_loses_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> list[table.Table]:
+        raise RuntimeError("no luck")
+
+    whole = table.Table("Whole", "", ["compared"], [["one"]])
+    tables = list(judges_run._attempted("both", lambda: {"broken": broken, "whole": lambda: [whole]}))
+    assert [bool(each.failures) for each in tables] == [True, False]
+    assert "no luck" in "\n".join(tables[0].lines())
+
+    def lacks() -> dict[str, judges_run.Check]:
+        raise judges_run.Skipped("no simulator")
+
+    (skipped,) = judges_run._attempted("both", lacks)
+    assert "no simulator" in "\n".join(skipped.lines())
+    assert not skipped.failures
