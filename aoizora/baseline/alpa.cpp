@@ -29,6 +29,9 @@ using Mask = unsigned;
 using Layout = std::array<Label, kMaximumAxes>;
 constexpr Layout kReplicated{-1, -1, -1, -1};
 constexpr int kAnyKind = -1;
+// Bounds on what a table of many axes may make us do; Wan stays below a hundredth of them.
+constexpr double kMaximumStrategies = 1 << 17;
+constexpr std::size_t kMaximumPairs = std::size_t{1} << 22;
 
 struct Strategy {
   Layout output = kReplicated;
@@ -214,10 +217,22 @@ class ProblemBuilder {
     return options;
   }
 
+  void bound_strategies(double count) const {
+    if (count > kMaximumStrategies)
+      throw InvalidRequest(
+          "an operator has more than 131072 shardings on this logical mesh: fewer axes on one tensor, "
+          "or fewer mesh axes, are needed");
+  }
+
   /// Every combination of the rules of these axes.
   void each_rules(const std::vector<Label>& labels, std::map<Label, Mask>& chosen, std::size_t next,
                   const std::function<void(const std::map<Label, Mask>&)>& visit) const {
     if (next == labels.size()) return visit(chosen);
+    if (next == 0) {
+      double count = std::pow(2.0, static_cast<double>(axes_.size()));
+      for (const Label at : labels) count *= static_cast<double>(rule_options(at).size());
+      bound_strategies(count);
+    }
     for (const Mask option : rule_options(labels[next])) {
       chosen[labels[next]] = option;
       each_rules(labels, chosen, next + 1, visit);
@@ -337,6 +352,8 @@ class ProblemBuilder {
     std::vector<Label> labels = op.labels;
     labels.push_back(op.in_label);
     std::vector<Label> stored = ruled({op.in_label, op.out_label});
+    bound_strategies(
+        std::pow(static_cast<double>((labels.size() + 1) * (stored.size() + 1)), static_cast<double>(axes_.size())));
     std::map<std::pair<Layout, Layout>, std::vector<Strategy>> best;
     each_layout(ruled(labels), kReplicated, 0, [&](const Layout& whole) {
       const Mask contracted = has(op.labels, op.in_label) ? 0 : on(whole, op.in_label);
@@ -379,6 +396,7 @@ class ProblemBuilder {
       out.push_back(std::move(s));
     };
     if (!options_.rules) {
+      bound_strategies(std::pow(static_cast<double>(op.labels.size() + 1), static_cast<double>(axes_.size())));
       each_layout(ruled(op.labels), kReplicated, 0, [&](const Layout& layout) { add(layout, {}, kAnyKind); });
       return;
     }
@@ -420,6 +438,7 @@ class ProblemBuilder {
       out.push_back(std::move(s));
     };
     if (!options_.rules) {
+      bound_strategies(std::pow(static_cast<double>(op.labels.size() + 1), static_cast<double>(axes_.size())));
       each_layout(ruled(op.labels), kReplicated, 0, [&](const Layout& layout) { add(layout, {}); });
       return;
     }
@@ -491,6 +510,8 @@ class ProblemBuilder {
     const Classes from = classes(tensor.producer, tensor.labels, &Strategy::output);
     const Classes to = classes(read.consumer, tensor.labels, asked);
     ChoiceEdge edge{tensor.producer, read.consumer, from.of_choice, to.of_choice, {}, 0, 0};
+    if (from.layouts.size() * to.layouts.size() > kMaximumPairs)
+      throw InvalidRequest("two operators have more than 2^22 pairs of layouts on this logical mesh");
     edge.from_classes = static_cast<int>(from.layouts.size());
     edge.to_classes = static_cast<int>(to.layouts.size());
     MemoryMoment::EdgeTerm copies{static_cast<int>(result_.problem.edges.size()), {}};

@@ -12,6 +12,7 @@ namespace {
 constexpr double kMilliseconds = 1e3;
 constexpr double kMebibytes = 1.0 / (1024.0 * 1024.0);
 constexpr std::size_t kMaximumEntries = std::size_t{1} << 26;
+constexpr std::size_t kMaximumWork = std::size_t{1} << 30;
 
 [[noreturn]] void invalid(const std::string& what) { throw InvalidRequest("the choice problem: " + what); }
 
@@ -143,6 +144,8 @@ class ModelBuilder {
     }
     put(resident_column_, -1);
     end_row(0, 0);
+    if (problem_.moments.size() * model_.objective.size() > kMaximumWork)
+      invalid("it has more than 2^30 pairs of a moment and a column");
     const double limit = (problem_.memory_bytes - problem_.resident_bytes) * kMebibytes;
     if (problem_.moments.empty()) {
       put(resident_column_, 1);
