@@ -80,9 +80,9 @@ class Context:
             self._pools[workload.name] = fidelity.load(self.pricer, workload, simulate=self.simulate, progress=self.say)
         return self._pools[workload.name]
 
-    def pools(self, workloads: Iterable[Workload] | None = None) -> list[Pool]:
+    def pools(self, wanted: Iterable[Workload] | None = None) -> list[Pool]:
         """Those of which something is stored."""
-        found = [self.pool(workload) for workload in workloads or workloads()]
+        found = [self.pool(workload) for workload in wanted or workloads()]
         return [pool for pool in found if pool.fitting]
 
     def ask(self, workload: Workload, jobs: list[dict[str, Any]], what: str) -> None:
