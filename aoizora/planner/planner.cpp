@@ -101,21 +101,26 @@ class Search {
     return options;
   }
 
-  /// Without idle mesh axes; with them where no sharding fits otherwise.
-  candidates::Enumeration enumerate_fitting() {
-    auto options = enumeration_options();
+  /// Nothing where no sharding fits in HBM.
+  std::optional<candidates::Enumeration> fitting(const candidates::EnumerationOptions& options) const {
     try {
       return candidates::enumerate(workload(), slice_, options);
     } catch (const candidates::NothingFits&) {
-      options.idle_axes = true;
-      try {
-        auto found = candidates::enumerate(workload(), slice_, options);
-        plan_.idle_axes_searched = true;
-        return found;
-      } catch (const candidates::NothingFits&) {
-      }
-      throw;
+      return std::nullopt;
     }
+  }
+
+  /// Without idle mesh axes; with them where no sharding fits otherwise.
+  candidates::Enumeration enumerate_fitting() {
+    auto options = enumeration_options();
+    auto found = fitting(options);
+    if (!found) {
+      options.idle_axes = true;
+      found = fitting(options);
+      plan_.idle_axes_searched = found.has_value();
+    }
+    // Again for the error, which says what is missing without idle axes.
+    return found ? std::move(*found) : candidates::enumerate(workload(), slice_, enumeration_options());
   }
 
   std::vector<candidates::Candidate> enumerate() {
