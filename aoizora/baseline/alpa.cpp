@@ -333,18 +333,20 @@ class ProblemBuilder {
     return s;
   }
 
-  /// Every way to give each mesh axis one of the labels or none.
-  void each_layout(const std::vector<Label>& labels, Layout layout, std::size_t axis,
-                   const std::function<void(const Layout&)>& visit) const {
-    if (axis >= std::min(axes_.size(), kMaximumAxes)) {
-      if (std::all_of(labels.begin(), labels.end(), [&](Label at) { return divides(at, on(layout, at)); }))
+  /// Every way to give each mesh axis one of the labels or none, the first axis fastest.
+  void each_layout(const std::vector<Label>& labels, const std::function<void(const Layout&)>& visit) const {
+    std::array<std::size_t, kMaximumAxes> at{};  // 0: none
+    while (true) {
+      Layout layout = kReplicated;
+      for (std::size_t a = 0; a < kMaximumAxes; ++a) {
+        if (at[a] > 0) layout[a] = labels[at[a] - 1];
+      }
+      if (std::all_of(labels.begin(), labels.end(), [&](Label label) { return divides(label, on(layout, label)); }))
         visit(layout);
-      return;
-    }
-    each_layout(labels, layout, axis + 1, visit);
-    for (const Label at : labels) {
-      layout[axis] = at;
-      each_layout(labels, layout, axis + 1, visit);
+      std::size_t a = 0;
+      while (a < kMaximumAxes && a < axes_.size() && at[a] == labels.size()) at[a++] = 0;
+      if (a >= kMaximumAxes || a >= axes_.size()) return;
+      ++at[a];
     }
   }
 
@@ -355,10 +357,10 @@ class ProblemBuilder {
     bound_strategies(
         std::pow(static_cast<double>((labels.size() + 1) * (stored.size() + 1)), static_cast<double>(axes_.size())));
     std::map<std::pair<Layout, Layout>, std::vector<Strategy>> best;
-    each_layout(ruled(labels), kReplicated, 0, [&](const Layout& whole) {
+    each_layout(ruled(labels), [&](const Layout& whole) {
       const Mask contracted = has(op.labels, op.in_label) ? 0 : on(whole, op.in_label);
       const Layout output = restricted(whole, op.labels);
-      each_layout(stored, kReplicated, 0, [&](const Layout& storage) {
+      each_layout(stored, [&](const Layout& storage) {
         Strategy s = contraction_strategy(op, output, contracted, storage);
         auto& kept = best[{s.output, s.input}];
         const auto beats = [](const Strategy& a, const Strategy& b) {
@@ -397,7 +399,7 @@ class ProblemBuilder {
     };
     if (!options_.rules) {
       bound_strategies(std::pow(static_cast<double>(op.labels.size() + 1), static_cast<double>(axes_.size())));
-      each_layout(ruled(op.labels), kReplicated, 0, [&](const Layout& layout) { add(layout, {}, kAnyKind); });
+      each_layout(ruled(op.labels), [&](const Layout& layout) { add(layout, {}, kAnyKind); });
       return;
     }
     std::map<Label, Mask> chosen;
@@ -439,7 +441,7 @@ class ProblemBuilder {
     };
     if (!options_.rules) {
       bound_strategies(std::pow(static_cast<double>(op.labels.size() + 1), static_cast<double>(axes_.size())));
-      each_layout(ruled(op.labels), kReplicated, 0, [&](const Layout& layout) { add(layout, {}); });
+      each_layout(ruled(op.labels), [&](const Layout& layout) { add(layout, {}); });
       return;
     }
     std::vector<Label> labels = ruled(op.labels);
