@@ -57,7 +57,7 @@ test: cpp-tests $(VENV)/tools ## C++ and Python tests, but for the slow ones (un
 test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU compiler too
 	$(BIN)/pytest
 
-judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (eight minutes)
+judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (five minutes)
 	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md
 
 lint: $(VENV)/installed $(VENV)/tools ## formatting, ruff, mypy, and the includes against the walk
