@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 OURS, JUDGE, PAPER, OTHER = "#2a6f97", "#7fb7be", "#d1495b", "#9a9a9a"
+SECOND, SECOND_JUDGE = "#7b5e91", "#bfa8cf"
 
 
 def _figure(width: float = 7.0, height: float = 3.2, panels: int = 1) -> tuple[Any, Any]:
@@ -32,6 +33,22 @@ def _save(figure: Any, path: Path) -> None:
     path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n", encoding="utf-8")
 
 
+def _legend(axes: Any) -> None:
+    """Above the plot, where it hides nothing."""
+    axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+
+
+def _plain(axis: Any, values: Sequence[float]) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 times powers of ten, as plain numbers."""
+    import math
+
+    low, high = min(values, default=1.0), max(values, default=1.0)
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if low / 2 <= m * 10.0**p <= 2 * high]
+    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)
+
+
 def bars(
     path: Path,
     names: Sequence[str],
@@ -41,7 +58,6 @@ def bars(
     lines: Sequence[tuple[str, float]] = (),
     logarithmic: bool = False,
     labels: Sequence[str] = (),
-    from_zero: bool = True,
 ) -> None:
     """Groups of bars, one series (name, colour, values) a colour; `lines` are levels of the paper, `labels` stand above
     the groups."""
@@ -50,13 +66,11 @@ def bars(
     for k, (name, colour, values) in enumerate(series):
         at = [i + (k - (len(series) - 1) / 2) * width for i, value in enumerate(values) if value is not None]
         axes.bar(at, [value for value in values if value is not None], width, label=name, color=colour)
-    for name, level in lines:
-        axes.axhline(level, color=PAPER, linestyle="--", linewidth=1, label=name)
+    for k, (name, level) in enumerate(lines):
+        axes.axhline(level, color=PAPER, linestyle=("--", ":")[k % 2], linewidth=1, label=name)
     if logarithmic:
         axes.set_yscale("log")
-    present = [v for _, _, values in series for v in values if v is not None]
-    if not from_zero and present:
-        axes.set_ylim(0.9 * min(present), None)
+        _plain(axes.yaxis, [v for _, _, values in series for v in values if v is not None])
     for i, text in enumerate(labels):
         top = max((values[i] or 0.0 for _, _, values in series), default=0.0)
         axes.annotate(text, (i, top), ha="center", va="bottom", fontsize=7)
@@ -64,7 +78,7 @@ def bars(
     axes.set_xticks(range(len(names)), names, rotation=35 if turned else 0, ha="right" if turned else "center")
     axes.set_ylabel(unit)
     if len(series) + len(lines) > 1:
-        axes.legend(frameon=False, fontsize=8)
+        _legend(axes)
     _save(figure, path)
 
 
@@ -78,7 +92,7 @@ def stacked(path: Path, names: Sequence[str], parts: Sequence[tuple[str, str, Se
     turned = len(names) > 6
     axes.set_xticks(range(len(names)), names, rotation=35 if turned else 0, ha="right" if turned else "center")
     axes.set_ylabel(unit)
-    axes.legend(frameon=False, fontsize=8)
+    _legend(axes)
     _save(figure, path)
 
 
@@ -93,11 +107,7 @@ def pruning(path: Path, panels: Sequence[tuple[str, Sequence[tuple[float, float,
         axes.set_title(title)
         axes.set_xlabel("percentile by Q1")
         axes.set_yscale("log")
-        ticks = [1, 1.5, 2, 3, 5, 10, 20]
-        highest = max((y for _, y, _ in points), default=1.0)
-        axes.set_yticks([t for t in ticks if t <= highest] or [1], minor=False)
-        axes.set_yticklabels([f"{t:g}" for t in ticks if t <= highest] or ["1"])
-        axes.minorticks_off()
+        _plain(axes.yaxis, [y for _, y, _ in points])
     grid[0][0].set_ylabel("simulated step over the best")
     for axes in grid[0][len(panels) :]:
         axes.axis("off")
@@ -117,6 +127,8 @@ def scatter(
         axes.plot(ends, ends, color=PAPER, linestyle="--", linewidth=1)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _plain(axes.xaxis, [x for x, _, _ in points])
+    _plain(axes.yaxis, [y for _, y, _ in points])
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
     _save(figure, path)

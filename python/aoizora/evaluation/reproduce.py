@@ -165,13 +165,13 @@ def figure_2(context: Context) -> str:
         for k, placement in enumerate(found):
             cells = [number(values[name][k], 3) if name in values else "–" for name in ("q2", "half", "simulated")]
             rows.append([attention, placement["order"], *cells])
-        bars += [(f"Q2, {attention}", plots.OURS if attention == "gathered" else plots.JUDGE, values["q2"])]
-        if "simulated" in values:
-            bars += [(f"simulated, {attention}", plots.OTHER, values["simulated"])]
+        colours = (plots.OURS, plots.JUDGE) if attention == "gathered" else (plots.SECOND, plots.SECOND_JUDGE)
+        bars.append((f"Q2, {attention}", colours[0], values["q2"]))
+        bars.append((f"simulated, {attention}", colours[1], values["simulated"]))
     if not rows:
         return NOTHING
     path, shown = context.plot("figure2")
-    plots.bars(path, [f"p{k + 1}" for k in range(len(found))], bars, "seconds a step", from_zero=False)
+    plots.bars(path, [f"p{k + 1}" for k in range(len(found))], bars, "seconds a step")
     measured = f"{tables.SPREAD_PERCENT} %"
     summary = [
         [
