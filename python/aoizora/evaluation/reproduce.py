@@ -394,6 +394,8 @@ def deployments(context: Context, workload: Workload) -> dict[str, float | None]
     found: dict[str, float | None] = {}
     request = json.loads(workload.request_json)
     family = [member for member in baselines.expert(request, workload.slice) if member.devices is not None]
+    members = [_stored_form(workload, member.candidate) for member in family]
+    context.ask(workload, [sweep.job(candidate, "passes") for candidate in members], "baselines, HLO passes")
     times = [(member.rank, _deployed(context, workload, member.candidate, member.devices or [])) for member in family]
     if all(seconds is not None for _, seconds in times):
         ruled = [seconds for rank, seconds in times if rank is not None and seconds and math.isfinite(seconds)]
@@ -685,7 +687,7 @@ def placements_alone(found: Sequence[Fidelity]) -> str:
 def table_4(context: Context) -> str:
     """Stage 1 alone, the whole planner and the one-block proxy on v5e-16."""
     rows, plan_rows, one_block_rows, points = [], [], [], []
-    ours: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    ours: BlockTimes = {}
     for height in sweep.SIZES:
         for frames in sweep.FRAMES:
             workload = next(w for w in workloads((frames,)) if (w.slice, w.height) == ("v5e:4x4", height))
@@ -716,13 +718,7 @@ def table_4(context: Context) -> str:
                 ]
             )
             one_block_rows.append(pairs)
-            predictions = {"HLO passes": full}
-            code = _by_code(context, workload, plan.row.candidate, plan.placed)
-            if code is not None:
-                predictions["compiler's cycles"] = 1e3 * fidelity.paper_block_seconds(code[1], code[0], layers)
-            simulated = plan.placed.simulated_seconds, plan.placed.simulated_block_seconds
-            if simulated[0] is not None and simulated[1] is not None:
-                predictions["simulated"] = 1e3 * fidelity.paper_block_seconds(simulated[0], simulated[1], layers)
+            predictions = _block_times(context, pool, plan)
             for name, value in predictions.items():
                 ours.setdefault(name, {}).setdefault(height, []).append((value, paper[2]))
             plan_rows.append(
@@ -751,14 +747,43 @@ def table_4(context: Context) -> str:
         "workload", "sharding", "placement", "survivors stored", "HLO passes ms", "compiler's cycles ms",
         "simulated ms", "paper ms",
     ]  # fmt: skip
+    errors_note = (
+        "How far from the paper. One factor on all of ours, fitted on one half and shown on the other, is all that "
+        "is fitted here; docs/calibration.md fits a rate the same way.\n"
+    )
     note = "The plans (default compiler options, axis orders, gathered keys or Ulysses), and how far off they are:\n"
     one_block_note = "Pairs behind the one-block correlation: " + ", ".join(map(str, one_block_rows)) + ".\n"
     return "\n".join(
-        [caption, shown, table(header, rows), one_block_note, note, table(plan_header, plan_rows), _errors(ours)]
+        [
+            caption,
+            shown,
+            table(header, rows),
+            one_block_note,
+            note,
+            table(plan_header, plan_rows),
+            errors_note,
+            _errors(ours),
+        ]
     )
 
 
-def _errors(ours: dict[str, dict[int, list[tuple[float, float]]]]) -> str:
+# (ours, the paper's) milliseconds by how ours were made and by height.
+BlockTimes = dict[str, dict[int, list[tuple[float, float]]]]
+
+
+def _block_times(context: Context, pool: Pool, plan: fidelity.Plan) -> dict[str, float]:
+    """Milliseconds of a plan's block as the paper counts them, by how they were made."""
+    layers, placed = pool.workload.layers, plan.placed
+    times = {"HLO passes": (placed.step_seconds, placed.block_seconds)}
+    code = _by_code(context, pool.workload, plan.row.candidate, placed)
+    if code is not None:
+        times["compiler's cycles"] = code[1], code[0]
+    if placed.simulated_seconds is not None and placed.simulated_block_seconds is not None:
+        times["simulated"] = placed.simulated_seconds, placed.simulated_block_seconds
+    return {name: 1e3 * fidelity.paper_block_seconds(*pair, layers) for name, pair in times.items()}
+
+
+def _errors(ours: BlockTimes) -> str:
     """exp(mean |ln(ours/paper)|) - 1: nothing fitted, and with one factor from the other half."""
     rows = []
     for name, halves in ours.items():
@@ -938,27 +963,10 @@ SIMGRID_SECONDS = 600
 
 def simgrid(context: Context) -> str:
     """Best and worst placement of seeded shardings, ordered by SimGrid."""
-    if context.judge is None:
-        return "SimGrid's judge was not built where this was written (`make judge` builds it).\n"
-    pools = [pool for slice_name in sweep.SLICES for pool in _comparable(context, slice_name)]
-    rows, agreed = [], 0
-    for pool, row in fidelity.spreading_sample(pools):
-        ends = [row.best, max(row.placed, key=lambda p: p.block_seconds)]
-        times = _simgrid_times(context, pool.workload, row.candidate, [list(p.devices) for p in ends])
-        if times is None:
-            continue
-        agreed += times[0] < times[1]
-        rows.append(
-            [
-                pool.workload.name,
-                _describe(row.candidate),
-                percent(ends[1].step_seconds / ends[0].step_seconds - 1),
-                percent((ends[1].simulated_seconds or 0.0) / (ends[0].simulated_seconds or math.inf) - 1),
-                percent(times[1] / times[0] - 1),
-            ]
-        )
+    rows = _simgrid_rows(context)
     if not rows:
-        return NOTHING
+        return "SimGrid's judge was not built where this was written (`make judge` builds it), or nothing is stored.\n"
+    agreed = sum(longer > 0 for *_, longer in rows)
     caption = (
         "The placements Q2 likes best and least, of seeded shardings whose placements spread by more than 1 %: how "
         "much longer the worst one takes. SimGrid times the same schedule (three layers) by its own expansion of "
@@ -966,7 +974,24 @@ def simgrid(context: Context) -> str:
         f"Q2's order in {agreed} of {len(rows)}.\n"
     )
     header = ["workload", "sharding", "Q2", "simulated", "SimGrid"]
-    return "\n".join([caption, table(header, rows)])
+    cells = [[workload, sharding, *map(percent, times)] for workload, sharding, *times in rows]
+    return "\n".join([caption, table(header, cells)])
+
+
+def _simgrid_rows(context: Context) -> list[tuple[str, str, float, float, float]]:
+    """Workload, sharding, and how much longer Q2's worst placement takes than its best: by Q2, simulated, SimGrid's."""
+    if context.judge is None:
+        return []
+    pools = [pool for slice_name in sweep.SLICES for pool in _comparable(context, slice_name)]
+    rows = []
+    for pool, row in fidelity.spreading_sample(pools):
+        best, worst = row.best, max(row.placed, key=lambda p: p.block_seconds)
+        times = _simgrid_times(context, pool.workload, row.candidate, [list(best.devices), list(worst.devices)])
+        if times is not None:
+            simulated = (worst.simulated_seconds or 0.0) / (best.simulated_seconds or math.inf) - 1
+            names = pool.workload.name, _describe(row.candidate)
+            rows.append((*names, worst.step_seconds / best.step_seconds - 1, simulated, times[1] / times[0] - 1))
+    return rows
 
 
 def _simgrid_times(
@@ -1020,13 +1045,7 @@ def coverage(context: Context) -> str:
     return "\n".join(["What the store held when this was written.\n", table(header, rows)])
 
 
-GOALS = (
-    ("Spearman of Q2, each group", "at least 0.95"),
-    ("Spearman of Q1, each group", "at least 0.80"),
-    ("Spearman over placements alone", "at least 0.9"),
-    ("best sharding kept", "every workload"),
-    ("regret of the plan", "at most 1 %"),
-)
+MEASURED_GATHER = ("v5e:8x4", 34e6, 680e-6)  # How to Scale Your Model: slice, bytes, seconds over its axis of four
 
 
 def goals(context: Context) -> str:
@@ -1034,17 +1053,57 @@ def goals(context: Context) -> str:
     found = fidelities(context)
     by_group = [members for _, _, members in fidelity.groups(found) if members]
     rows: list[list[str]] = []
-    if by_group:
-        q2 = [v for g in by_group if (v := mean(f.q2 for f in g)) is not None]
-        q1 = [v for g in by_group if (v := mean(f.q1 for f in g)) is not None]
-        alone = [v for g in by_group if (v := mean(mean(f.alone) for f in g)) is not None]
-        reached = [
-            span(q2, 3), span(q1, 3), span(alone, 3) if alone else "–",
-            f"{sum(f.top_1_kept for f in found)} of {len(found)}", percent(max(f.regret for f in found), 2),
-        ]  # fmt: skip
-        rows = [[name, goal, value] for (name, goal), value in zip(GOALS, reached, strict=True)]
-    caption = f"Least and most over the {len(by_group)} of six groups that have whole pools; simulated.\n"
-    return "\n".join([caption, table(["what", "goal", "reached"], rows)]) if rows else NOTHING
+
+    def averages(value: Callable[[Fidelity], float | None]) -> str:
+        reached = [v for group in by_group if (v := mean(map(value, group))) is not None]
+        return f"{span(reached, 3)} in {len(reached)} groups" if reached else "–"
+
+    if found:
+        rows.append(["Spearman of Q2, each group", "at least 0.95", averages(lambda f: f.q2)])
+        rows.append(["Spearman of Q1, each group", "at least 0.80", averages(lambda f: f.q1)])
+        rows.append(["Spearman over placements alone", "at least 0.9", averages(lambda f: mean(f.alone))])
+        kept = f"{sum(f.top_1_kept for f in found)} of {len(found)}"
+        rows.append(["best sharding kept by the pruning", "every workload", kept])
+        rows.append(["regret of the plan", "at most 1 % each", f"at most {percent(max(f.regret for f in found), 2)}"])
+    simgrid_rows = _simgrid_rows(context)
+    if simgrid_rows:
+        agreed = sum(longer > 0 for *_, longer in simgrid_rows)
+        rows.append(["best and worst placement, by SimGrid too", "20 of 20", f"{agreed} of {len(simgrid_rows)}"])
+    ratios = [
+        other / ours
+        for _, times in _steps(context)
+        for name, other in times.items()
+        if name != "ours" and other and (ours := times["ours"])
+    ]
+    if ratios:
+        least = f"{min(ratios):.3f} over {len(ratios)} pairs"
+        rows.append(["speed-up over each feasible baseline", "never below 1", least])
+    rows += _goal_of_table_4(context)
+    slice_name, size, measured = MEASURED_GATHER
+    axis = [[4 * x + y for y in range(4)] for x in range(8)]
+    ours = _core.collective("all-gather", json.dumps(axis), size, list(range(32)), slice_name)
+    text = f"{1e6 * ours:.0f} us ({percent(ours / measured - 1)})"
+    rows.append([f"all-gather of 34 MB over the axis of 4 of {slice_name}", "680 us within 15 %", text])
+    caption = (
+        f"Fidelity over the {len(by_group)} of six groups (slice, size) that have whole pools. Simulated, but for "
+        "the last two, which are beside published measurements.\n"
+    )
+    return "\n".join([caption, table(["what", "goal", "reached"], rows)])
+
+
+def _goal_of_table_4(context: Context) -> list[list[str]]:
+    pairs = []
+    for workload in workloads():
+        plan = fidelity.plan_of(context.pool(workload)) if workload.slice == "v5e:4x4" else None
+        if plan is not None:
+            ours = _block_times(context, context.pool(workload), plan)["HLO passes"]
+            pairs.append((ours, tables.ABLATION[workload.height, workload.frames][2]))
+    if not pairs:
+        return []
+    error = percent(fidelity.error_factor(*_columns(pairs)))
+    return [
+        ["Table 4, distance from the paper", "at most 7 %", f"{error} over {len(pairs)} rows, nothing fitted to them"]
+    ]
 
 
 @dataclass(frozen=True)
