@@ -161,6 +161,16 @@ class Pricer:
             self._queues[workload.name] = workload.queue(self.store)
         return self._queues[workload.name].key({**sweep.job(candidate, rung), "layers": layers})
 
+    def kept(self, name: str) -> Any:
+        """A value kept under a name; None where there is none."""
+        row = self._rows.execute("select value from derived where key = ?", (name,)).fetchone()
+        return None if row is None else json.loads(zlib.decompress(row[0]))
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keeps a value under a name."""
+        packed = zlib.compress(json.dumps(value).encode(), 6)
+        self._rows.execute("insert or replace into derived values (?, ?)", (name, packed))
+
     def derive(
         self, jobs: Iterable[tuple[str, str, Callable[[dict[str, Any]], Any]]], what: str, progress: Progress = _quiet
     ) -> list[Any]:
@@ -178,8 +188,7 @@ class Pricer:
             while len(pending) > left:
                 index, name, future = pending.popleft()
                 values[index] = future.result()
-                packed = zlib.compress(json.dumps(values[index]).encode(), 6)
-                self._rows.execute("insert or replace into derived values (?, ?)", (name, packed))
+                self.keep(name, values[index])
                 done += 1
                 progress(what, done, len(listed))
 
@@ -188,9 +197,9 @@ class Pricer:
                 name = hashlib.sha256(
                     f"{_DERIVED_FORMAT}\0{name}\0{answer_key}\0{library_digest()}".encode()
                 ).hexdigest()
-                kept = self._rows.execute("select value from derived where key = ?", (name,)).fetchone()
+                kept = self.kept(name)
                 if kept is not None:
-                    values[index] = json.loads(zlib.decompress(kept[0]))
+                    values[index] = kept
                     done += 1
                     continue
                 answer = self.store.get(answer_key)

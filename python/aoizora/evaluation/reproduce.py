@@ -25,7 +25,7 @@ from typing import Any
 from aoizora import _core
 from aoizora.compiler.queue import WorkerQueue
 from aoizora.errors import Infeasible, InvalidRequest
-from aoizora.evaluation import fidelity, plots, sweep, tables
+from aoizora.evaluation import fidelity, kernels, plots, sweep, tables
 from aoizora.evaluation.fidelity import Fidelity, Placed, Pool, Pricer, mean, spearman
 from aoizora.evaluation.sweep import Workload
 from aoizora.evaluation.tables import beside, number, percent, span, table
@@ -926,36 +926,66 @@ FLOOR_CYCLES = 1024  # 2 x 2 x 512 x 512 x 128 FLOP on four 128 x 128 units, two
 
 def attention_kernel(context: Context) -> str:
     """What the compiler's schedule of the attention kernel changes."""
+    counted = _bundles(context)
+    used = json.loads(_core.slice_json("v5e:2x2"))["hardware"]["attention_step_cycles"]["value"]
+    others = [FLOOR_CYCLES, *([max(counted.values())] if counted else [])]
     rows = []
-    with TemporaryDirectory() as folder:
-        for pool in context.pools():
-            descriptor = Path(folder) / f"{pool.workload.slice.replace(':', '-')}.json"
-            floor = {"attention_step_cycles": {"value": FLOOR_CYCLES, "source": "matrix unit's floor of a grid step"}}
-            descriptor.write_text(json.dumps({"base": pool.workload.slice, "hardware": floor}), encoding="utf-8")
-            other = fidelity.load(context.pricer, pool.workload, slice_name=str(descriptor), progress=context.say)
-            one, two = fidelity.plan_of(pool), fidelity.plan_of(other)
-            if one is None or two is None:
-                continue
+    for pool in context.pools():
+        plan = fidelity.plan_of(pool)
+        if plan is None:
+            continue
+        cells = [pool.workload.name]
+        for cycles in others:
+            other = _at_step_cycles(context, pool.workload, cycles)
             times = {row.signature: row.best.step_seconds for row in other.fitting}
             common = [row for row in pool.fitting if row.signature in times]
-            rows.append(
-                [
-                    pool.workload.name,
-                    str(len(common)),
-                    number(spearman([times[r.signature] for r in common], [r.best.step_seconds for r in common])),
-                    percent(1 - two.placed.step_seconds / one.placed.step_seconds),
-                    "same" if one.row.signature == two.row.signature else _describe(two.row.candidate),
-                ]
-            )
+            correlation = spearman([times[r.signature] for r in common], [r.best.step_seconds for r in common])
+            changed = fidelity.plan_of(other)
+            assert changed is not None
+            same = changed.row.signature == plan.row.signature
+            cells += [
+                number(correlation),
+                percent(changed.placed.step_seconds / plan.placed.step_seconds - 1),
+                "same" if same else _describe(changed.row.candidate),
+            ]
+        rows.append(cells)
     if not rows:
         return NOTHING
     caption = (
-        "The attention kernel's step of 512 x 512 takes 1,919 cycles by the compiler's own instruction schedule; "
-        "the matrix units alone would need 1,024. Q2 with the one against Q2 with the other, over the shardings of "
-        "a workload at their best placement (both predicted): ρ is Spearman's; then how much faster the plan's "
-        "step would look, and the plan.\n"
+        f"Q2 gives a step of 512 x 512 of the attention kernel {used:,.0f} cycles; the matrix units alone would "
+        f"need {FLOOR_CYCLES:,}. The compiler's own instruction schedule (libtpu's, compiled here) has so many "
+        "bundles, one a cycle, counting what only the first and the last step of a row run:\n"
     )
-    return "\n".join([caption, table(["workload", "shardings", "ρ", "step shorter by", "plan at 1,024"], rows)])
+    shapes = [[name, f"{count:,}"] for name, count in counted.items()] or [["not compiled", "–"]]
+    effect = (
+        "What another count would change, over the shardings of a workload at their best placement, all predicted: "
+        "Spearman's ρ between the two orders, how much longer the plan's step would be, and the plan.\n"
+    )
+    header = ["workload", *(f"{what} at {cycles:,}" for cycles in others for what in ("ρ", "step", "plan"))]
+    return "\n".join([caption, table(["kernel", "bundles"], shapes), effect, table(header, rows)])
+
+
+def _at_step_cycles(context: Context, workload: Workload, cycles: int) -> Pool:
+    with TemporaryDirectory() as folder:
+        descriptor = Path(folder) / "slice.json"
+        hardware = {"attention_step_cycles": {"value": cycles, "source": "what if"}}
+        descriptor.write_text(json.dumps({"base": workload.slice, "hardware": hardware}), encoding="utf-8")
+        return fidelity.load(context.pricer, workload, slice_name=str(descriptor), progress=context.say)
+
+
+def _bundles(context: Context) -> dict[str, int]:
+    """Bundles by kernel; those that are neither stored nor may be compiled are left out."""
+    found = {}
+    for done, (name, shape) in enumerate(kernels.SHAPES.items()):
+        key = f"bundles {shape} {WorkerQueue.compiler_versions()}"
+        count = context.pricer.kept(key)
+        if count is None and context.compile:
+            count = kernels.bundles(shape)
+            context.pricer.keep(key, count)
+            context.say("attention kernels", done + 1, len(kernels.SHAPES))
+        if count is not None:
+            found[name] = int(count)
+    return found
 
 
 SIMGRID_SECONDS = 600
