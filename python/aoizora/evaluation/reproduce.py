@@ -703,7 +703,7 @@ def table_4(context: Context) -> str:
             full = block(plan.placed)
             first = fidelity.stage_1_only(pool, block)
             assert first is not None
-            correlation, pairs = one_block(context, pool)
+            proxy = one_block(context, pool)
             gaps = [first.best_seconds / full - 1, first.worst_seconds / full - 1]
             rows.append(
                 [
@@ -714,10 +714,10 @@ def table_4(context: Context) -> str:
                         f"{span([100 * g for g in gaps])} %",
                         f"{span([100 * (paper[0] / paper[2] - 1), 100 * (paper[1] / paper[2] - 1)])} %",
                     ),
-                    beside(number(correlation), number(paper[3])),
+                    beside(f"{number(proxy.over_pairs)}; {number(proxy.over_placements)}", number(paper[3])),
                 ]
             )
-            one_block_rows.append(pairs)
+            one_block_rows.append(proxy.pairs)
             predictions = _block_times(context, pool, plan)
             for name, value in predictions.items():
                 ours.setdefault(name, {}).setdefault(height, []).append((value, paper[2]))
@@ -740,7 +740,8 @@ def table_4(context: Context) -> str:
         "v5e-16, milliseconds a block as the paper has them: half of two blocks with entry and exit, here one "
         "block and half of what is outside. Predicted from the HLO passes; the paper's are measured. Stage 1 only: "
         "the first sharding by Q1 that fits, under its best and worst placement (the paper ran two). One-block ρ: "
-        "Spearman, against the simulation, of the price of one layer's program compiled alone, without the loop.\n"
+        "Spearman, against the simulation, of the price of one layer's program compiled alone, without the loop: "
+        "over sharding-placement pairs; inside each sharding whose placements spread by more than 1 %, averaged.\n"
     )
     header = ["workload", "stage 1 only ms", "whole planner ms", "gap", "one-block ρ"]
     plan_header = [
@@ -749,7 +750,8 @@ def table_4(context: Context) -> str:
     ]  # fmt: skip
     errors_note = (
         "How far from the paper. One factor on all of ours, fitted on one half and shown on the other, is all that "
-        "is fitted here; docs/calibration.md fits a rate the same way.\n"
+        "is fitted here; docs/calibration.md fits a rate the same way. The planner goes by a block of the deployed "
+        "depth; the paper's measure, with half of entry and exit, may like another survivor best.\n"
     )
     note = "The plans (default compiler options, axis orders, gathered keys or Ulysses), and how far off they are:\n"
     one_block_note = "Pairs behind the one-block correlation: " + ", ".join(map(str, one_block_rows)) + ".\n"
@@ -769,12 +771,16 @@ def table_4(context: Context) -> str:
 
 # (ours, the paper's) milliseconds by how ours were made and by height.
 BlockTimes = dict[str, dict[int, list[tuple[float, float]]]]
+BEST_BY_MEASURE = "HLO passes, best survivor by this measure"
 
 
 def _block_times(context: Context, pool: Pool, plan: fidelity.Plan) -> dict[str, float]:
     """Milliseconds of a plan's block as the paper counts them, by how they were made."""
     layers, placed = pool.workload.layers, plan.placed
     times = {"HLO passes": (placed.step_seconds, placed.block_seconds)}
+    survivors = (p for row in pool.rows[: pool.kept] for p in row.placed)
+    best = min(survivors, key=lambda p: fidelity.paper_block_seconds(p.step_seconds, p.block_seconds, layers))
+    times[BEST_BY_MEASURE] = best.step_seconds, best.block_seconds
     code = _by_code(context, pool.workload, plan.row.candidate, placed)
     if code is not None:
         times["compiler's cycles"] = code[1], code[0]
@@ -843,8 +849,17 @@ def _scores(
 ONE_BLOCK_SHARDINGS = 14
 
 
-def one_block(context: Context, pool: Pool) -> tuple[float | None, int]:
-    """Spearman of the one-block proxy over the pairs of the first shardings by Q1, and how many pairs.
+@dataclass(frozen=True)
+class OneBlock:
+    """How the one-block proxy orders what the simulation orders."""
+
+    pairs: int
+    over_pairs: float | None  # Spearman over sharding-placement pairs
+    over_placements: float | None  # inside each sharding that spreads, then averaged
+
+
+def one_block(context: Context, pool: Pool) -> OneBlock:
+    """The one-block proxy on the first shardings by Q1.
 
     The proxy is the program of one layer compiled alone: no loop, so no back edge and nothing of a next block; its
     price is Q2 of that whole program.
@@ -853,13 +868,19 @@ def one_block(context: Context, pool: Pool) -> tuple[float | None, int]:
     rows = pool.fitting[:ONE_BLOCK_SHARDINGS]
     jobs = [{**sweep.job(row.candidate, "passes"), "layers": 1} for row in rows]
     context.ask(workload, jobs, "one block")
-    proxy, reference = [], []
+    proxy: list[float] = []
+    reference: list[float] = []
+    alone = []
     for row in rows:
         values = _scores(context, workload, row.candidate, [list(p.devices) for p in row.placed], "passes", 1)
-        if values is not None:
-            proxy += [step for _, step in values]
-            reference += [p.simulated_seconds or 0.0 for p in row.placed]
-    return (spearman(proxy, reference) if proxy else None), len(proxy)
+        if values is None:
+            continue
+        steps, simulated = [step for _, step in values], [p.simulated_seconds or 0.0 for p in row.placed]
+        proxy += steps
+        reference += simulated
+        if row.spread > fidelity.SPREAD:
+            alone.append(spearman(steps, simulated))
+    return OneBlock(len(proxy), spearman(proxy, reference) if proxy else None, mean(alone))
 
 
 def _describe(candidate: dict[str, Any]) -> str:
@@ -1086,7 +1107,7 @@ def goals(context: Context) -> str:
 
     def averages(value: Callable[[Fidelity], float | None]) -> str:
         reached = [v for group in by_group if (v := mean(map(value, group))) is not None]
-        return f"{span(reached, 3)} in {len(reached)} groups" if reached else "–"
+        return f"{span(reached, 3)} (groups: {len(reached)})" if reached else "–"
 
     if found:
         rows.append(["Spearman of Q2, each group", "at least 0.95", averages(lambda f: f.q2)])
@@ -1122,18 +1143,19 @@ def goals(context: Context) -> str:
 
 
 def _goal_of_table_4(context: Context) -> list[list[str]]:
-    pairs = []
+    pairs, best = [], []
     for workload in workloads():
         plan = fidelity.plan_of(context.pool(workload)) if workload.slice == "v5e:4x4" else None
         if plan is not None:
-            ours = _block_times(context, context.pool(workload), plan)["HLO passes"]
-            pairs.append((ours, tables.ABLATION[workload.height, workload.frames][2]))
+            ours = _block_times(context, context.pool(workload), plan)
+            paper = tables.ABLATION[workload.height, workload.frames][2]
+            pairs.append((ours["HLO passes"], paper))
+            best.append((ours[BEST_BY_MEASURE], paper))
     if not pairs:
         return []
-    error = percent(fidelity.error_factor(*_columns(pairs)))
-    return [
-        ["Table 4, distance from the paper", "at most 7 %", f"{error} over {len(pairs)} rows, nothing fitted to them"]
-    ]
+    errors = [percent(fidelity.error_factor(*_columns(columns))) for columns in (pairs, best)]
+    reached = f"{errors[0]}; best survivor by the paper's measure {errors[1]}; {len(pairs)} rows, nothing fitted"
+    return [["Table 4, distance from the paper", "at most 7 %", reached]]
 
 
 @dataclass(frozen=True)
