@@ -63,5 +63,5 @@ def beside(ours: str, paper: str) -> str:
 
 def span(values: Sequence[float], digits: int = 1) -> str:
     """Least to most."""
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    low, high = (f"{round(value, digits) + 0.0:.{digits}f}" for value in (min(values), max(values)))  # no "-0.0"
     return low if low == high else f"{low}–{high}"
