@@ -19,6 +19,7 @@ from aoizora import _core, cli
 from aoizora.errors import InvalidRequest
 from aoizora.evaluation import cycles, fidelity, reproduce, sweep, tables
 from aoizora.evaluation.fidelity import Placed, Pool, Row
+from aoizora.evaluation.sections import context
 
 scipy_stats = pytest.importorskip("scipy.stats")
 pytest.importorskip("matplotlib")
@@ -258,12 +259,12 @@ def test_an_empty_store_says_so_and_compiles_nothing(tmp_path: Path, monkeypatch
         raise AssertionError("a compile was started")
 
     monkeypatch.setattr(sweep, "ask", forbidden)
-    monkeypatch.setattr(reproduce, "_workloads", lambda: (sweep.Workload("v5e:2x2", 720, 81),))
+    monkeypatch.setattr(context, "_workloads", lambda: (sweep.Workload("v5e:2x2", 720, 81),))
     (tmp_path / "answers.sqlite").touch()
     run(tmp_path, "coverage", "figure9")
     text = (tmp_path / "evaluation.md").read_text()
     assert "| v5e:2x2 720p 81 | 41 | 0 | 0 | 0 | 0 | – | 0 |" in text
-    assert reproduce.NOTHING in text
+    assert context.NOTHING in text
 
 
 def test_unknown_names_and_a_missing_store_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
