@@ -413,22 +413,21 @@ class ProblemBuilder {
     });
   }
 
-  /// Grid steps x cycles a step / clock, the local lengths padded to the kernel's blocks, as in stage one.
+  /// Cycles of the kernel / clock, the local lengths padded to the kernel's blocks, as in stage one.
   double kernel_seconds(const workload::Attention& site, const Layout& layout, Label heads, Label queries) const {
     const candidates::KernelBlocks blocks;
     const auto divided = [](std::int64_t n, std::int64_t parts) { return n / parts + (n % parts != 0 ? 1 : 0); };
     const std::int64_t batch = divided(site.batch, size(on(layout, label_of(candidates::batch_axis(workload_, site)))));
     const std::int64_t local_heads = divided(site.heads, size(on(layout, heads)));
     const std::int64_t local_queries = divided(site.queries, size(on(layout, queries)));
-    const double steps = static_cast<double>(batch) * static_cast<double>(local_heads) *
-                         static_cast<double>(divided(local_queries, blocks.queries)) *
-                         static_cast<double>(divided(site.keys, blocks.keys));
-    const double area = static_cast<double>(blocks.queries) * static_cast<double>(blocks.keys);
-    const double depth = static_cast<double>(site.head_dim);
-    if (hardware_.clock_hz.value > 0 && hardware_.attention_step_cycles.value > 0)
-      return steps * hardware_.attention_step_cycles.value * area / (512.0 * 512.0) * depth / 128.0 /
-             hardware_.clock_hz.value;
-    return compute_seconds(4 * steps * area * depth, 0);
+    const auto padded = [&](std::int64_t n, std::int64_t block) {
+      return static_cast<double>(divided(n, block)) * static_cast<double>(block);
+    };
+    const double heads_here = static_cast<double>(batch) * static_cast<double>(local_heads);
+    return topology::attention_kernel_cycles(hardware_, heads_here, padded(local_queries, blocks.queries),
+                                             padded(site.keys, blocks.keys), static_cast<double>(blocks.keys),
+                                             static_cast<double>(site.head_dim)) /
+           hardware_.clock_hz.value;
   }
 
   void carry(const Operator& op, std::vector<Strategy>& out) const {

@@ -1115,14 +1115,15 @@ class Builder {
     };
     const std::int64_t block_q = std::max<std::int64_t>(1, candidate_.blocks.queries);
     const std::int64_t block_k = std::max<std::int64_t>(1, candidate_.blocks.keys);
-    const double steps =
-        product({q.data(), q.size() - 2}) * blocks_of(q[q.size() - 2], block_q) * blocks_of(k[k.size() - 2], block_k);
+    const double heads = product({q.data(), q.size() - 2});
+    const double rows = blocks_of(q[q.size() - 2], block_q), columns = blocks_of(k[k.size() - 2], block_k);
     const double block_area = static_cast<double>(block_q) * static_cast<double>(block_k);
     // QK^T and PV: 2 x 2 x q x k x d.
-    const double flops = 4 * steps * block_area * head_dim;
-    const double cycles = hardware_.attention_step_cycles.value * block_area / (512.0 * 512.0) * head_dim / 128.0;
-    compute(context, label(op), flops, bytes,
-            hardware_.clock_hz.value > 0 ? steps * cycles / hardware_.clock_hz.value : 0);
+    const double flops = 4 * heads * rows * columns * block_area * head_dim;
+    const double cycles = topology::attention_kernel_cycles(hardware_, heads, rows * static_cast<double>(block_q),
+                                                            columns * static_cast<double>(block_k),
+                                                            static_cast<double>(block_k), head_dim);
+    compute(context, label(op), flops, bytes, hardware_.clock_hz.value > 0 ? cycles / hardware_.clock_hz.value : 0);
     return out;
   }
 

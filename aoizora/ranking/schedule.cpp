@@ -499,13 +499,12 @@ Cost Extractor::attention_cost(const Instruction& instruction, bool& recognised)
   const std::int64_t block_kv = std::max<std::int64_t>(1, std::min(blocks.keys, keys[rank - 2]));
   const std::int64_t q = ceil_divide(queries[rank - 2], block_q) * block_q,
                      kv = ceil_divide(keys[rank - 2], block_kv) * block_kv;
-  constexpr double step_area = 512.0 * 512.0;
-  constexpr double lanes = 128;
-  const double steps = heads * static_cast<double>(q) * static_cast<double>(kv) / step_area;
-  const double width = std::max(1.0, std::ceil(static_cast<double>(queries[rank - 1]) / lanes));
   Cost cost;
   cost.work = Work::attention;
-  cost.seconds = steps * width * hardware_.attention_step_cycles.value / hardware_.clock_hz.value;
+  cost.seconds =
+      topology::attention_kernel_cycles(hardware_, heads, static_cast<double>(q), static_cast<double>(kv),
+                                        static_cast<double>(block_kv), static_cast<double>(queries[rank - 1])) /
+      hardware_.clock_hz.value;
   recognised = true;
   if (!workload_ || !candidate_) return cost;
 

@@ -31,8 +31,13 @@ Hardware v5e_hardware() {
   h.clock_hz = {1.5e9, "How to Scale Your Model, TPU chapter: 197 TFLOP/s over four 128x128 matrix units"};
   h.dcn_bytes_per_second = {3.1e9, "How to Scale Your Model, TPU chapter: 3.1e9 B/s a chip"};
   h.matmul_efficiency = {0.98, "compiler's estimated_cycles: 831,857 cycles for a matmul of 1.07e11 FLOP"};
-  h.attention_step_cycles = {
-      1919, "compiler's instruction schedule of splash attention with blocks of 512: bundles a grid step"};
+  // Bundles a grid step of the kernel issues, by block of queries x keys: 512 x 512 1,397, 512 x 1024 2,429; and what
+  // only the first and the last block of keys issue: 612. The products are 1,032 of them, the matrix units' floor
+  // 1,024.
+  const char* const schedule = "compiler's instruction schedule of splash attention (docs/topology.md)";
+  h.attention_product_cycles = {1032, schedule};
+  h.attention_step_cycles = {365.0 / 512.0, schedule};
+  h.attention_row_cycles = {612.0 / 512.0, schedule};
 
   const Number alpha{1e-6, "assumption: the start of a collective costs about a hop"};
   const Number large{0.95, "How to Scale Your Model, sharding chapter: large all-gathers on v5e reach 95 % of 45 GB/s"};

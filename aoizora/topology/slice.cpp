@@ -31,7 +31,9 @@ void check_hardware(const Hardware& h, int cores_per_chip) {
   check_number(h.clock_hz, "clock_hz", 0, any, false);
   check_number(h.dcn_bytes_per_second, "dcn_bytes_per_second", 0, any, true);
   check_number(h.matmul_efficiency, "matmul_efficiency", 0, 1, false);
-  check_number(h.attention_step_cycles, "attention_step_cycles", 0, any, false);
+  check_number(h.attention_product_cycles, "attention_product_cycles", 0, any, false);
+  check_number(h.attention_step_cycles, "attention_step_cycles", 0, any, true);
+  check_number(h.attention_row_cycles, "attention_row_cycles", 0, any, true);
   check_number(h.core_bytes_per_second, "core_bytes_per_second", 0, any, cores_per_chip == 1);
   for (const CollectiveKind kind : all_collective_kinds) {
     const auto rate = h.collectives.find(kind);
@@ -187,6 +189,13 @@ Slice build_slice(std::string name, std::vector<int> dims, std::vector<bool> wra
   add_ici_links(slice);
   add_core_links(slice);
   return slice;
+}
+
+double attention_kernel_cycles(const Hardware& hardware, double heads, double queries, double keys, double key_block,
+                               double head_dim) {
+  const double products = keys / (512.0 * 512.0) * hardware.attention_product_cycles.value;
+  const double steps = keys / key_block * hardware.attention_step_cycles.value;
+  return std::ceil(head_dim / 128) * heads * queries * (products + steps + hardware.attention_row_cycles.value);
 }
 
 }  // namespace aoizora::topology

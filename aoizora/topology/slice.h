@@ -67,12 +67,20 @@ struct Hardware {
   Number hop_seconds;
   Number clock_hz;
   Number dcn_bytes_per_second;
-  Number matmul_efficiency;      ///< fraction of peak of a large matmul
-  Number attention_step_cycles;  ///< cycles of one splash-attention grid step of block 512 x 512 x head_dim 128
+  Number matmul_efficiency;         ///< fraction of peak of a large matmul
+  Number attention_product_cycles;  ///< splash attention: the two products of 512 queries, 512 keys, head_dim 128
+  Number attention_step_cycles;     ///< splash attention: what each block of keys costs beside them, a query
+  Number attention_row_cycles;      ///< splash attention: the first and the last block of keys, a query
   std::map<CollectiveKind, CollectiveRate> collectives;  ///< every kind is present
   Number core_bytes_per_second;  ///< between two cores of a chip, per direction; 0 where a chip has one core
   friend bool operator==(const Hardware&, const Hardware&) = default;
 };
+
+/// Cycles of splash attention of one device; lengths of queries and keys padded to the kernel's blocks:
+///   lanes x heads x queries x (keys / 512^2 x product + keys / key_block x step + row),  lanes = ceil(head_dim / 128).
+/// The compiler's instruction schedule has this form for every block (docs/topology.md). `key_block` is at least 1.
+double attention_kernel_cycles(const Hardware& hardware, double heads, double queries, double keys, double key_block,
+                               double head_dim);
 
 /// A slice: devices by coordinate, directed links, wrap a dimension.
 struct Slice {

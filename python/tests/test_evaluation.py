@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from aoizora import _core, cli
 from aoizora.errors import InvalidRequest
-from aoizora.evaluation import cycles, fidelity, reproduce, sweep, tables
+from aoizora.evaluation import cycles, fidelity, kernels, reproduce, sweep, tables
 from aoizora.evaluation.fidelity import Placed, Pool, Row
 from aoizora.evaluation.sections import context
 
@@ -273,3 +273,35 @@ def test_unknown_names_and_a_missing_store_are_refused(tmp_path: Path, capsys: p
     out = str(tmp_path / "evaluation.md")
     assert cli.main(["reproduce", "--no-compile", "--store", str(tmp_path / "none"), "--out", out]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_what_only_one_step_of_a_row_runs_is_counted_apart() -> None:
+    def bundles(count: int) -> list[str]:
+        return ["{ %1 = vadd }"] * count
+
+    delay = bundles(4)
+    text = [
+        *bundles(3),
+        "{ LB } /* Start region 9 */",
+        *bundles(10),
+        "{ %p1 = scmp.ne.s32 %s1, 0 }",
+        "{ %2 = sbr.rel (%p1) target = $region1 }", *delay, *bundles(20),
+        "{ %p2_p9 = scmp.le.s32 %s2, 0 } /* Start/End empty region 1 :: Start region 5 */",
+        "{ %3 = sbr.rel (%p2_p9) target = $region2 }", *delay, *bundles(40),
+        "{ %p3 = scmp.ge.s32 %s3, 99 } /* Start/End empty region 2 */",
+        "{ %4 = sbr.rel (!%p3) target = $region9 }", *delay,
+        *bundles(7),
+    ]  # fmt: skip
+    counted = kernels.count_bundles("".join(f"  {hex(k)}   : > {line}\n" for k, line in enumerate(text)))
+    assert counted == kernels.Cycles(step=1 + 10 + 2 + 4 + 2 + 4 + 40 + 2 + 4, row=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["512 x 512", "512 x 1024"])
+def test_the_kernels_closed_form_is_the_compilers_schedule(name: str) -> None:
+    shape = kernels.SHAPES[name]
+    hardware = json.loads(_core.slice_json("v5e:2x2"))["hardware"]
+    product, step, row = (hardware[f"attention_{k}_cycles"]["value"] for k in ("product", "step", "row"))
+    counted = kernels.cycles(shape)
+    assert counted.step == pytest.approx(shape.query_block * (shape.key_block / 512**2 * product + step), rel=0.02)
+    assert counted.row == pytest.approx(shape.query_block * row, rel=0.02)

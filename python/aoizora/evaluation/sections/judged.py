@@ -66,22 +66,24 @@ def _first(pool: Pool, count: int) -> Pool:
     return Pool(pool.workload, pool.rows[:count], pool.shardings, pool.of, pool.rung, pool.simulated)
 
 
-FLOOR_CYCLES = 1024  # 2 x 2 x 512 x 512 x 128 FLOP on four 128 x 128 units, two FLOP each a cycle
+# Cycles of the matrix units for 512 queries and keys: 2 x 2 x 512 x 512 x 128 FLOP on four 128 x 128 units, two FLOP a
+# cycle each. And the kernel's whole text every step, what only a row's first and last step run too.
+WHAT_IF = {
+    "matrix units alone": {"product": 1024.0, "step": 0.0, "row": 0.0},
+    "whole text each step": {"product": 1032.0, "step": (365 + 612) / 512, "row": 0.0},
+}
 
 
 def attention_kernel(context: Context) -> str:
-    """What the compiler's schedule of the attention kernel changes."""
-    counted = _bundles(context)
-    used = json.loads(_core.slice_json("v5e:2x2"))["hardware"]["attention_step_cycles"]["value"]
-    others = [FLOOR_CYCLES, *([max(counted.values())] if counted else [])]
+    """What the compiler's schedule of the attention kernel says, and what it changes."""
     rows = []
     for pool in context.pools():
         plan = fidelity.plan_of(pool)
         if plan is None:
             continue
         cells = [pool.workload.name]
-        for cycles in others:
-            other = _at_step_cycles(context, pool.workload, cycles)
+        for numbers in WHAT_IF.values():
+            other = _with_kernel(context, pool.workload, numbers)
             times = {row.signature: row.best.step_seconds for row in other.fitting}
             common = [row for row in pool.fitting if row.signature in times]
             correlation = spearman([times[r.signature] for r in common], [r.best.step_seconds for r in common])
@@ -97,40 +99,44 @@ def attention_kernel(context: Context) -> str:
     if not rows:
         return NOTHING
     caption = (
-        f"Q2 gives a step of 512 x 512 of the attention kernel {used:,.0f} cycles; the matrix units alone would "
-        f"need {FLOOR_CYCLES:,}. The compiler's own instruction schedule (libtpu's, compiled here) has so many "
-        "bundles, one a cycle, counting what only the first and the last step of a row run:\n"
+        "Q2 takes the attention kernel's cycles from the compiler's own instruction schedule (libtpu's, compiled "
+        "here): bundles a grid step issues, one a cycle, and what only the first and the last step of a row issue on "
+        "top. The model is the closed form of docs/topology.md.\n"
     )
-    shapes = [[name, f"{count:,}"] for name, count in counted.items()] or [["not compiled", "–"]]
     effect = (
-        "What another count would change, over the shardings of a workload at their best placement, all predicted: "
+        "What other cycles would change, over the shardings of a workload at their best placement, all predicted: "
         "Spearman's ρ between the two orders, how much longer the plan's step would be, and the plan.\n"
     )
-    header = ["workload", *(f"{what} at {cycles:,}" for cycles in others for what in ("ρ", "step", "plan"))]
-    return "\n".join([caption, table(["kernel", "bundles"], shapes), effect, table(header, rows)])
+    counted = table(["block of queries x keys", "a step", "model", "a row", "model"], _counted(context))
+    header = ["workload", *(f"{what}, {name}" for name in WHAT_IF for what in ("ρ", "step", "plan"))]
+    return "\n".join([caption, counted, effect, table(header, rows)])
 
 
-def _at_step_cycles(context: Context, workload: Workload, cycles: int) -> Pool:
+def _with_kernel(context: Context, workload: Workload, numbers: dict[str, float]) -> Pool:
     with TemporaryDirectory() as folder:
         descriptor = Path(folder) / "slice.json"
-        hardware = {"attention_step_cycles": {"value": cycles, "source": "what if"}}
+        hardware = {f"attention_{k}_cycles": {"value": value, "source": "what if"} for k, value in numbers.items()}
         descriptor.write_text(json.dumps({"base": workload.slice, "hardware": hardware}), encoding="utf-8")
         return fidelity.load(context.pricer, workload, slice_name=str(descriptor), progress=context.say)
 
 
-def _bundles(context: Context) -> dict[str, int]:
-    """Bundles by kernel; those that are neither stored nor may be compiled are left out."""
-    found = {}
+def _counted(context: Context) -> list[list[str]]:
+    """Cycles by kernel, counted and by the model; those that are neither stored nor may be compiled are left out."""
+    hardware = json.loads(_core.slice_json("v5e:2x2"))["hardware"]
+    product, step, row = (hardware[f"attention_{k}_cycles"]["value"] for k in ("product", "step", "row"))
+    rows = []
     for done, (name, shape) in enumerate(kernels.SHAPES.items()):
-        key = f"bundles {shape} {WorkerQueue.compiler_versions()}"
-        count = context.pricer.kept(key)
-        if count is None and context.compile:
-            count = kernels.bundles(shape)
-            context.pricer.keep(key, count)
+        key = f"cycles {shape} {WorkerQueue.compiler_versions()}"
+        found = context.pricer.kept(key)
+        if found is None and context.compile:
+            counted = kernels.cycles(shape)
+            found = [counted.step, counted.row]
+            context.pricer.keep(key, found)
             context.say("attention kernels", done + 1, len(kernels.SHAPES))
-        if count is not None:
-            found[name] = int(count)
-    return found
+        if found is not None:
+            block = shape.query_block * (shape.key_block / 512**2 * product + step)
+            rows.append([name, f"{found[0]:,}", f"{block:,.0f}", f"{found[1]:,}", f"{shape.query_block * row:,.0f}"])
+    return rows or [["not compiled", "–", "–", "–", "–"]]
 
 
 SIMGRID_SECONDS = 600
