@@ -3,14 +3,20 @@
 from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
 from aoizora.plan_file import Plan
 from aoizora.planning import plan
+from aoizora.serving import Config, active_strategy, apply_strategy_to_config, auto_shard, build_config
 
 __all__ = [
     "CompilerFailed",
+    "Config",
     "Error",
     "Infeasible",
     "Interrupted",
     "InvalidRequest",
     "ParseError",
     "Plan",
+    "active_strategy",
+    "apply_strategy_to_config",
+    "auto_shard",
+    "build_config",
     "plan",
 ]

@@ -1,0 +1,1 @@
+"""Stands in for MaxDiffusion where it is not installed, to show what reaches its entry point."""
