@@ -32,7 +32,9 @@ def main(path: str, calls: int) -> None:
     run(config)
     bare = min(timed(empty, config, calls) for _ in range(ROUNDS))
     rounds = [timed(run, config, calls) - bare for _ in range(ROUNDS)]
-    print(f"{min(rounds):.1f} us a call at best, {statistics.median(rounds):.1f} us in the median, {calls} calls a round")
+    print(
+        f"{min(rounds):.1f} us a call at best, {statistics.median(rounds):.1f} us in the median, {calls} calls a round"
+    )
 
 
 def timed(call: object, config: object, calls: int) -> float:

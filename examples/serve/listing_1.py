@@ -1,4 +1,4 @@
-import aoizora
+import aoizora  # noqa: I001
 from maxdiffusion.generate_wan import run
 
 
