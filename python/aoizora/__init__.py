@@ -3,6 +3,7 @@
 from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
 from aoizora.plan_file import Plan
 from aoizora.planning import plan
+from aoizora.programs import Ranking, rank
 from aoizora.serving import Config, active_strategy, apply_strategy_to_config, auto_shard, build_config
 
 __all__ = [
@@ -14,9 +15,11 @@ __all__ = [
     "InvalidRequest",
     "ParseError",
     "Plan",
+    "Ranking",
     "active_strategy",
     "apply_strategy_to_config",
     "auto_shard",
     "build_config",
     "plan",
+    "rank",
 ]

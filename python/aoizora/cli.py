@@ -131,6 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", action="store_true", help="print it as JSON")
     inspect.set_defaults(run=_inspect)
 
+    from aoizora.commands import rank
+
+    rank.add_arguments(
+        command(
+            "rank", "the best device order for a compiled program as it is", "aoizora rank module.txt --slice v5e:2x4"
+        )
+    )
+
     reproduce = command(
         "reproduce",
         "the paper's figures and tables by our planner and simulation, beside its numbers",
