@@ -189,7 +189,7 @@ def _text_of(program: Any) -> tuple[str, Any]:
     as_text = getattr(program, "as_text", None)
     if as_text is None or not hasattr(program, "input_shardings"):
         raise InvalidRequest(
-            f"a {type(program).__name__} is no compiled program: give HLO text, a path, or jax.jit(f).lower(x).compile()"
+            f"a {type(program).__name__} is no compiled program: give HLO text, a path, or what compile() returned"
         )
     jax = sys.modules["jax"]
     leaves = jax.tree.leaves((program.input_shardings, program.output_shardings))

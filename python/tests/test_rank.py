@@ -84,14 +84,12 @@ def test_a_program_compiled_by_jax_gets_a_mesh_under_which_nothing_is_left_to_ga
     scattered = Mesh(np.array(devices)[[0, 7, 1, 6, 2, 5, 3, 4]].reshape(2, 4), ("data", "context"))
 
     def compiled(mesh: Mesh) -> object:
-        weight = jax.ShapeDtypeStruct((4096, 1024), "bfloat16", sharding=NamedSharding(mesh, PartitionSpec("context")))
-        x = jax.ShapeDtypeStruct(
-            (512, 4096), "bfloat16", sharding=NamedSharding(mesh, PartitionSpec("data", "context"))
-        )
-        out = NamedSharding(mesh, PartitionSpec("data"))
-        return (
-            jax.jit(lambda x, w: x @ w, out_shardings=out).trace(x, weight).lower(lowering_platforms=("tpu",)).compile()
-        )
+        def shaped(shape: tuple[int, ...], *axes: str) -> object:
+            return jax.ShapeDtypeStruct(shape, "bfloat16", sharding=NamedSharding(mesh, PartitionSpec(*axes)))
+
+        multiply = jax.jit(lambda x, w: x @ w, out_shardings=NamedSharding(mesh, PartitionSpec("data")))
+        traced = multiply.trace(shaped((512, 4096), "data", "context"), shaped((4096, 1024), "context"))
+        return traced.lower(lowering_platforms=("tpu",)).compile()
 
     found = aoizora.rank(compiled(scattered))
     assert found.data["slice"] == SLICE
@@ -110,7 +108,7 @@ def test_a_program_compiled_by_jax_gets_a_mesh_under_which_nothing_is_left_to_ga
         ({"order": [0] * 8}, "each of the slice's 8 devices once"),
         ({"order": [9] * 8}, "order names device 9"),
         ({"order": [(5, 5)] * 8}, "does not have"),
-        ({"mesh": {"data": 3}}, "3"),
+        ({"mesh": {"data": 3}}, "do not multiply to the 8"),
         ({"slice": "v5e:2x2"}, "8"),
         ({"slice": None}, "name the slice"),
         ({"program": 3}, "no compiled program"),

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**found.data, "permutation": found.permutation, "coordinates": found.coordinates}))
         return 0
-    now, best = found.seconds
+    before, after = found.seconds
     data = found.data
     axes = " x ".join(f"{name} {size}" for name, size in found.mesh_axes.items())
     read_off = " (read off the program's groups)" if data["mesh_inferred"] else ""
@@ -47,14 +47,18 @@ def run(options: argparse.Namespace) -> int:
         print(found.assumed)
     if not data["mesh_explains_all"]:
         print("some groups follow no mesh axis: orders along the mesh may miss what is best for them")
-    print(f"now   {now * 1e3:.3f} ms")
-    print(f"best  {best * 1e3:.3f} ms, {100 * found.gain:.1f} % less: {data['chosen']['order']}")
+    print(f"now   {before * 1e3:.3f} ms")
+    print(f"best  {after * 1e3:.3f} ms, {100 * found.gain:.1f} % less: {data['chosen']['order']}")
     pairs = list(zip(data["now"]["collectives"], data["chosen"]["collectives"], strict=True))
     pairs.sort(key=lambda pair: -pair[0]["runs"] * pair[0]["seconds"])
     rows = [
-        [a["kind"], f"{a['runs']:g}", f"{a['bytes'] / 2**20:.1f}", f"{a['seconds'] * 1e3:.3f}"]
-        + [f"{b['seconds'] * 1e3:.3f}", f"{a['exposed_seconds'] * 1e3:.3f}", f"{b['exposed_seconds'] * 1e3:.3f}"]
-        for a, b in pairs[:8]
+        [
+            now["kind"],
+            f"{now['runs']:g}",
+            f"{now['bytes'] / 2**20:.1f}",
+            *(f"{each[key] * 1e3:.3f}" for key in ("seconds", "exposed_seconds") for each in (now, best)),
+        ]
+        for now, best in pairs[:8]
     ]
     if rows:
         print("\nThe longest collectives, ms each; exposed: what compute does not hide")
