@@ -213,4 +213,30 @@ std::string inspect_json(const Program& program) {
   return as_utf8(json::serialize(out));
 }
 
+std::string graph_json(const Program& program) {
+  json::array computations;
+  for (std::size_t id = 0; id < program.computations.size(); ++id) {
+    json::array instructions;
+    for (const Instruction& i : program.of(static_cast<ComputationId>(id))) {
+      json::array types;
+      for (const ArrayType& type : i.types) {
+        types.emplace_back(json::array{name(type.dtype), json::array(type.dims.begin(), type.dims.end())});
+      }
+      json::array operands;
+      for (const Operand& o : i.operands) {
+        operands.emplace_back(json::array{at(program, o.instruction).name, o.result});
+      }
+      instructions.emplace_back(json::object{{"name", i.name},
+                                             {"opcode", i.opcode},
+                                             {"types", std::move(types)},
+                                             {"operands", std::move(operands)},
+                                             {"called", json::array(i.called.begin(), i.called.end())}});
+    }
+    computations.emplace_back(json::object{{"name", program.computations[id].name},
+                                           {"entry", static_cast<ComputationId>(id) == program.entry},
+                                           {"instructions", std::move(instructions)}});
+  }
+  return as_utf8(json::serialize(json::object{{"computations", std::move(computations)}}));
+}
+
 }  // namespace aoizora::ir

@@ -24,4 +24,8 @@ std::map<std::string, std::int64_t, std::less<>> opcode_counts(const Program& pr
 ///   parameter_bytes of the entry.
 std::string inspect_json(const Program& program);
 
+/// The graph itself: computations [{name, entry, instructions: [{name, opcode, types: [[dtype, [dims]]], operands:
+/// [[name, result]], called: [position of a computation]}]}], in order of print.
+std::string graph_json(const Program& program);
+
 }  // namespace aoizora::ir

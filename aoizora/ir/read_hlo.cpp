@@ -1,4 +1,3 @@
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -8,20 +7,6 @@
 
 namespace aoizora::ir {
 namespace {
-
-/// What a byte means while attributes are skipped; everything else is passed over.
-enum class Mark : std::uint8_t { plain, open, close, quote, line, comma };
-
-constexpr std::array<Mark, 256> make_marks() {
-  std::array<Mark, 256> marks{};
-  for (const char c : {'(', '[', '{'}) marks[static_cast<unsigned char>(c)] = Mark::open;
-  for (const char c : {')', ']', '}'}) marks[static_cast<unsigned char>(c)] = Mark::close;
-  marks['"'] = Mark::quote;
-  marks['\n'] = Mark::line;
-  marks[','] = Mark::comma;
-  return marks;
-}
-constexpr std::array<Mark, 256> marks = make_marks();
 
 /// Keys whose values name computations.
 bool names_computations(std::string_view key) {
@@ -137,7 +122,7 @@ class HloReader {
     c_.expect('{', "that opens the computation");
     made.first = static_cast<InstructionId>(store_.instructions.size());
     const auto id = static_cast<ComputationId>(store_.computations.size());
-    names_.truncate(0);
+    names_.clear();
     parameters_.clear();
     while (true) {
       c_.skip_space();
@@ -361,9 +346,9 @@ class HloReader {
     called_.clear();
     calls_here_.clear();
     while (true) {
-      while (p < end && marks[static_cast<unsigned char>(*p)] == Mark::plain) ++p;
+      while (p < end && mark(*p) == Mark::plain) ++p;
       if (p >= end) break;
-      switch (marks[static_cast<unsigned char>(*p)]) {
+      switch (mark(*p)) {
         case Mark::open:
           ++depth;
           ++p;
@@ -395,7 +380,10 @@ class HloReader {
             p = c_.at;
           }
           continue;
+        case Mark::less:
+        case Mark::greater:
         case Mark::plain:
+          ++p;
           continue;
       }
       break;

@@ -1,3 +1,5 @@
+#include <array>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -14,6 +16,7 @@ constexpr int max_nesting = 256;
 /// What of one operation is known while it is read.
 struct Operation {
   InstructionId id = none;
+  ComputationId first_region = none;
   std::int32_t results = 0;  ///< how many the left side names
   bool is_function = false;
   bool args_for_all_regions = false;  ///< stablehlo.while's custom form: one list of names for both regions
@@ -34,7 +37,10 @@ struct Argument {
 /// '{' that ends its line opens a region, the last ':' outside brackets precedes the types.
 class MlirReader {
  public:
-  explicit MlirReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {}
+  explicit MlirReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {
+    // A line of StableHLO has about 80 bytes, in the generic form twice as many.
+    store_.instructions.reserve(store_.text.size() / 80 + 16);
+  }
 
   void read() {
     const ComputationId module = open_computation("", none);
@@ -52,9 +58,17 @@ class MlirReader {
   }
 
  private:
-  struct Pending {
-    Instruction instruction;
-    std::vector<ComputationId> called;
+  struct Left {
+    std::string_view name;
+    std::int32_t count;
+  };
+  struct KnownType {
+    std::string_view text;
+    ArrayType type;
+  };
+  struct Called {
+    InstructionId by;
+    ComputationId computation;
   };
   struct Def {
     InstructionId instruction;
@@ -93,21 +107,22 @@ class MlirReader {
     made.name = name;
     made.caller = caller;
     store_.computations.push_back(made);
-    members_.emplace_back();
     if (store_.computations.size() >= static_cast<std::size_t>(std::numeric_limits<ComputationId>::max()))
       c_.fail("too many regions");
     return static_cast<ComputationId>(store_.computations.size() - 1);
   }
 
+  // Instructions stand in order of print until lay_out().
   InstructionId add(ComputationId computation) {
-    if (pending_.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max()))
+    if (store_.instructions.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max()))
       c_.fail("too many operations");
-    pending_.emplace_back();
-    pending_.back().instruction.computation = computation;
-    return static_cast<InstructionId>(pending_.size() - 1);
+    store_.instructions.emplace_back();
+    store_.instructions.back().computation = computation;
+    ++store_.computations[static_cast<std::size_t>(computation)].count;
+    return static_cast<InstructionId>(store_.instructions.size() - 1);
   }
 
-  Instruction& at(InstructionId id) { return pending_[static_cast<std::size_t>(id)].instruction; }
+  Instruction& at(InstructionId id) { return store_.instructions[static_cast<std::size_t>(id)]; }
 
   void define(std::string_view name, InstructionId instruction, std::int32_t first, std::int32_t count) {
     if (!names_.insert(name, static_cast<std::int32_t>(defs_.size()))) {
@@ -150,11 +165,10 @@ class MlirReader {
       if (c_.peek() == '^') {
         ++c_.at;
         c_.name();
-        if (!first_label || !members_[static_cast<std::size_t>(computation)].empty()) {
-          const InstructionId caller = store_.computations[static_cast<std::size_t>(computation)].caller;
-          const std::string_view name = store_.computations[static_cast<std::size_t>(computation)].name;
-          computation = open_computation(name, caller);
-          if (region_owner_ != none) pending_[static_cast<std::size_t>(region_owner_)].called.push_back(computation);
+        const Computation& around = store_.computations[static_cast<std::size_t>(computation)];
+        if (!first_label || around.count > 0) {
+          computation = open_computation(around.name, around.caller);
+          if (region_owner_ != none) called_.push_back({region_owner_, computation});
         }
         first_label = false;
         if (c_.take('(')) block_arguments(computation);
@@ -212,7 +226,7 @@ class MlirReader {
   }
 
   void give_arguments(ComputationId computation, const std::vector<Argument>& arguments) {
-    std::vector<InstructionId> ids;
+    parameters_.clear();
     for (const Argument& argument : arguments) {
       const InstructionId id = add(computation);
       Instruction& made = at(id);
@@ -221,14 +235,13 @@ class MlirReader {
       made.types =
           store_.pool.copy(std::span<const ArrayType>(arg_types_).subspan(argument.first_type, argument.types));
       made.attributes = argument.attributes;
-      members_[static_cast<std::size_t>(computation)].push_back(id);
       define(argument.name, id, 0, 1);
-      ids.push_back(id);
+      parameters_.push_back(id);
     }
     arg_types_.clear();
-    if (!ids.empty())
+    if (!parameters_.empty())
       store_.computations[static_cast<std::size_t>(computation)].parameters =
-          store_.pool.copy(std::span<const InstructionId>(ids));
+          store_.pool.copy(std::span<const InstructionId>(parameters_));
   }
 
   // Stands behind the brace that opens a region of `op`.
@@ -236,7 +249,8 @@ class MlirReader {
     if (depth >= max_nesting) c_.fail("regions are nested deeper than " + std::to_string(max_nesting));
     const ComputationId made =
         open_computation(op.is_function ? at(op.id).name : std::string_view(), op.is_function ? none : op.id);
-    pending_[static_cast<std::size_t>(op.id)].called.push_back(made);
+    called_.push_back({op.id, made});
+    if (op.first_region == none) op.first_region = made;
     if (op.is_function) {
       if (!functions_.insert(at(op.id).name, made))
         c_.fail("function @" + std::string(at(op.id).name) + " is defined twice");
@@ -258,11 +272,8 @@ class MlirReader {
   // [%results =] "opcode"(...) or [%results =] opcode ...
   void operation(ComputationId computation, int depth) {
     const char* start = c_.at;
-    struct Left {
-      std::string_view name;
-      std::int32_t count;
-    };
-    std::vector<Left> left;
+    std::vector<Left> left = std::exchange(left_, {});  // taken away from operations in this one's regions
+    left.clear();
     std::int64_t count = 0;
     while (c_.peek() == '%') {
       ++c_.at;
@@ -307,12 +318,12 @@ class MlirReader {
       const auto all = std::span<const ArrayType>(types_);
       made.types = store_.pool.copy(arrow_ ? all : all.last(static_cast<std::size_t>(op.results)));
     }
-    members_[static_cast<std::size_t>(computation)].push_back(op.id);
     std::int32_t first = 0;
     for (const Left& one : left) {
       define(one.name, op.id, first, one.count);
       first += one.count;
     }
+    left_ = std::move(left);
     if (made.opcode == "func.call") note_call(op.id, start);
     if (made.opcode == "builtin.module") {
       program_.name = made.name;
@@ -349,15 +360,15 @@ class MlirReader {
     op.is_function = opcode == "func.func";
     c_.skip_space();
     c_.expect('(', "that opens the operands");
-    std::vector<Operand> operands;
+    operands_.clear();
     while (true) {
       c_.skip_space();
       if (c_.take(')')) break;
-      operands.push_back(use());
+      operands_.push_back(use());
       c_.skip_space();
       if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind an operand");
     }
-    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands));
+    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands_));
     c_.skip_space();
     if (c_.peek() == '[') c_.skip_balanced(true);
     c_.skip_space();
@@ -376,7 +387,7 @@ class MlirReader {
         c_.skip_space();
       } while (c_.take(','));
       c_.expect(')', "that closes the regions");
-      if (!argument_attributes.empty()) give_attributes(op.id, argument_attributes);
+      if (!argument_attributes.empty()) give_attributes(op.first_region, argument_attributes);
     }
     c_.skip_space();
     if (c_.peek() == '{') {
@@ -425,10 +436,8 @@ class MlirReader {
     }
   }
 
-  void give_attributes(InstructionId function, const std::vector<std::string_view>& attributes) {
-    const std::vector<ComputationId>& called = pending_[static_cast<std::size_t>(function)].called;
-    if (called.empty()) return;
-    const auto parameters = store_.computations[static_cast<std::size_t>(called.front())].parameters;
+  void give_attributes(ComputationId body, const std::vector<std::string_view>& attributes) {
+    const auto parameters = store_.computations[static_cast<std::size_t>(body)].parameters;
     for (std::size_t i = 0; i < std::min(parameters.size(), attributes.size()); ++i) {
       if (attributes[i] != "{}") at(parameters[i]).attributes = attributes[i];
     }
@@ -445,8 +454,11 @@ class MlirReader {
     op.attributes = c_.at;
     const bool symbol = op.is_function || opcode == "builtin.module" || opcode == "sdy.mesh";
     const bool loop = opcode == "stablehlo.while";
+    const bool region_lines = opcode == "stablehlo.while" || opcode == "stablehlo.reduce" || opcode == "stablehlo.scan";
     bool symbol_wanted = symbol;
-    std::vector<Operand> operands;
+    std::string_view word;                                         // behind which nothing but blanks came
+    std::vector<Operand> operands = std::exchange(operands_, {});  // taken away from operations in regions
+    operands.clear();
     std::int64_t brackets = 0;
     arrow_ = false;
     const auto end_attributes = [&] {
@@ -478,7 +490,8 @@ class MlirReader {
         symbol_wanted = false;
       } else if (ch == '@') {
         take_symbol(c_);
-      } else if (ch == '{' && brackets == 0 && opens_region()) {
+      } else if (ch == '{' && brackets == 0 &&
+                 (symbol && opcode != "sdy.mesh" ? word != "attributes" : opens_region())) {
         end_attributes();
         ++c_.at;
         at(op.id).attributes = {op.attributes, static_cast<std::size_t>(op.attributes_end - op.attributes)};
@@ -503,7 +516,7 @@ class MlirReader {
         types_.clear();
         result_types();
       } else if (ch == '\n') {
-        if (brackets == 0 && !goes_on(opcode)) break;
+        if (brackets == 0 && !(region_lines && goes_on())) break;
         ++c_.at;
       } else if (ch == '}') {
         break;  // of the region around, on the same line
@@ -512,11 +525,14 @@ class MlirReader {
           end_attributes();
           location();
         } else {
-          c_.name();
+          word = c_.name();
+          c_.skip_blanks();
+          continue;
         }
       } else {
         ++c_.at;
       }
+      word = {};
     }
     if (brackets != 0) c_.fail("'(' is not closed: the text is cut");
     end_attributes();
@@ -524,6 +540,7 @@ class MlirReader {
     while (stop > op.attributes && is_space(stop[-1])) --stop;
     at(op.id).attributes = {op.attributes, static_cast<std::size_t>(stop - op.attributes)};
     at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands));
+    operands_ = std::move(operands);
     waiting_.clear();
   }
 
@@ -548,8 +565,7 @@ class MlirReader {
   }
 
   // Lines that continue an operation: the regions of while and reduce.
-  bool goes_on(std::string_view opcode) const {
-    if (opcode != "stablehlo.while" && opcode != "stablehlo.reduce" && opcode != "stablehlo.scan") return false;
+  bool goes_on() const {
     Cursor ahead = c_;
     while (is_space(ahead.peek())) ++ahead.at;
     return ahead.starts_with("cond {") || ahead.starts_with("do {") || ahead.starts_with("reducer(") ||
@@ -560,10 +576,15 @@ class MlirReader {
   // list.
   void result_types() {
     arrow_ = false;
-    if (c_.take('(')) {
-      type_list();
+    if (c_.peek() == '(') {
+      // Types before an arrow are the operands': they are known.
+      const char* start = c_.at;
+      c_.skip_balanced(true);
       c_.skip_space();
-      if (!c_.take("->")) return;
+      if (!c_.take("->")) {
+        c_.at = start + 1;
+        return type_list();
+      }
       arrow_ = true;
       types_.clear();
       c_.skip_space();
@@ -632,7 +653,7 @@ class MlirReader {
   void leaf(const char* start) {
     ArrayType made;
     if (c_.take("tensor<")) {
-      tensor(made);
+      known_tensor(made);
     } else if (c_.peek() == '(') {  // a function's type
       c_.skip_balanced(true);
       c_.skip_space();
@@ -658,6 +679,22 @@ class MlirReader {
     if (c_.name().empty())
       c_.fail_at(start, c_.done() ? "expected a type, the text ends here: it is cut" : "expected a type");
     if (c_.peek() == '<') c_.skip_balanced(true);
+  }
+
+  // Programs have few types and name them often: the last ones read are kept by their text.
+  void known_tensor(ArrayType& made) {
+    const char* start = c_.at;
+    const void* found = std::memchr(start, '>', static_cast<std::size_t>(c_.end - start));
+    const char* close = found ? static_cast<const char*>(found) : c_.end;
+    const std::string_view text{start, static_cast<std::size_t>(close - start)};
+    KnownType& known = known_types_[NameTable::hash(text.substr(0, 32)) % known_types_.size()];
+    if (found && known.text == text) {
+      made = known.type;
+      c_.at = close + 1;
+      return;
+    }
+    tensor(made);
+    if (c_.at == close + 1) known = {text, made};
   }
 
   // "2x?x5120xbf16, #encoding>"
@@ -721,7 +758,7 @@ class MlirReader {
     for (const auto& [id, callee] : calls_) {
       const std::int32_t found = functions_.find(callee);
       if (found < 0) c_.fail_at(callee.data(), "function @" + std::string(callee) + " does not exist");
-      pending_[static_cast<std::size_t>(id)].called.push_back(found);
+      called_.push_back({id, found});
     }
     const std::int32_t main = functions_.find("main");
     program_.entry = main >= 0 ? main : first_function_;
@@ -729,46 +766,62 @@ class MlirReader {
 
   // Instructions of a computation side by side, computations in order of print.
   void lay_out() {
-    std::vector<InstructionId> placed(pending_.size(), none);
-    std::vector<InstructionId> order;
-    order.reserve(pending_.size());
-    for (std::size_t id = 0; id < store_.computations.size(); ++id) {
-      Computation& computation = store_.computations[id];
-      computation.first = static_cast<InstructionId>(order.size());
-      computation.count = static_cast<std::int32_t>(members_[id].size());
-      for (const InstructionId member : members_[id]) {
-        placed[static_cast<std::size_t>(member)] = static_cast<InstructionId>(order.size());
-        order.push_back(member);
-      }
-      if (computation.count > 0) computation.root = computation.first + computation.count - 1;
+    std::vector<InstructionId> placed(store_.instructions.size(), none);
+    InstructionId next = 0;
+    for (Computation& computation : store_.computations) {
+      computation.first = next;
+      next += computation.count;
+      if (computation.count > 0) computation.root = next - 1;
+      computation.count = 0;
     }
-    const auto moved = [&](InstructionId id) { return id == none ? none : placed[static_cast<std::size_t>(id)]; };
-    store_.instructions.reserve(order.size());
-    for (const InstructionId from : order) {
-      Pending& p = pending_[static_cast<std::size_t>(from)];
-      Instruction out = p.instruction;
-      std::vector<Operand> operands(out.operands.begin(), out.operands.end());
-      for (Operand& operand : operands) operand.instruction = moved(operand.instruction);
-      out.operands = store_.pool.copy(std::span<const Operand>(operands));
-      out.called = store_.pool.copy(std::span<const ComputationId>(p.called));
-      store_.instructions.push_back(out);
+    for (std::size_t id = 0; id < placed.size(); ++id) {
+      Computation& computation = store_.computations[static_cast<std::size_t>(store_.instructions[id].computation)];
+      placed[id] = computation.first + computation.count++;
+    }
+    // The pool's memory is this reader's own.
+    const auto move = [&](const InstructionId& id) {
+      if (id != none) const_cast<InstructionId&>(id) = placed[static_cast<std::size_t>(id)];
+    };
+    for (const Instruction& instruction : store_.instructions) {
+      for (const Operand& operand : instruction.operands) move(operand.instruction);
     }
     for (Computation& computation : store_.computations) {
-      computation.caller = moved(computation.caller);
-      std::vector<InstructionId> parameters(computation.parameters.begin(), computation.parameters.end());
-      for (InstructionId& parameter : parameters) parameter = moved(parameter);
-      computation.parameters = store_.pool.copy(std::span<const InstructionId>(parameters));
-      if (computation.root != none) store_.instructions[static_cast<std::size_t>(computation.root)].is_root = true;
+      move(computation.caller);
+      for (const InstructionId& parameter : computation.parameters) move(parameter);
+    }
+    give_called();
+    for (std::size_t id = 0; id < placed.size(); ++id) {
+      while (placed[id] != static_cast<InstructionId>(id)) {
+        const auto to = static_cast<std::size_t>(placed[id]);
+        std::swap(store_.instructions[id], store_.instructions[to]);
+        std::swap(placed[id], placed[to]);
+      }
+    }
+    for (const Computation& computation : store_.computations) {
+      if (computation.root != none) at(computation.root).is_root = true;
     }
     program_.instructions = store_.instructions;
     program_.computations = store_.computations;
   }
 
+  void give_called() {
+    std::stable_sort(called_.begin(), called_.end(), [](const Called& a, const Called& b) { return a.by < b.by; });
+    std::vector<ComputationId> of_one;
+    for (std::size_t k = 0; k < called_.size(); ++k) {
+      of_one.push_back(called_[k].computation);
+      if (k + 1 < called_.size() && called_[k + 1].by == called_[k].by) continue;
+      at(called_[k].by).called = store_.pool.copy(std::span<const ComputationId>(of_one));
+      of_one.clear();
+    }
+  }
+
   Program& program_;
   Program::Storage& store_;
   Cursor c_;
-  std::vector<Pending> pending_;                     ///< in order of print, whatever the block
-  std::vector<std::vector<InstructionId>> members_;  ///< of each computation
+  std::vector<Called> called_;  ///< regions and functions, in order of print
+  std::vector<InstructionId> parameters_;
+  std::vector<Operand> operands_;
+  std::vector<Left> left_;
   NameTable names_;
   std::vector<Def> defs_;
   NameTable functions_;
@@ -784,6 +837,7 @@ class MlirReader {
   std::vector<ArrayType> types_;
   std::vector<std::int64_t> dims_;
   std::vector<std::size_t> dynamic_;
+  std::array<KnownType, 64> known_types_{};
   bool arrow_ = false;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 // Walking over HLO and MLIR text without building anything. Included by this room's .cpp files only.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -17,6 +18,23 @@ inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c 
 /// Characters of names and keys: HLO's identifiers and MLIR's, with the dashes of opcodes.
 inline bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '$'; }
 inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+/// What a byte means while text is skipped; everything plain is passed over.
+enum class Mark : std::uint8_t { plain, open, close, less, greater, quote, line, comma };
+
+constexpr std::array<Mark, 256> make_marks() {
+  std::array<Mark, 256> marks{};
+  for (const char c : {'(', '[', '{'}) marks[static_cast<unsigned char>(c)] = Mark::open;
+  for (const char c : {')', ']', '}'}) marks[static_cast<unsigned char>(c)] = Mark::close;
+  marks['<'] = Mark::less;
+  marks['>'] = Mark::greater;
+  marks['"'] = Mark::quote;
+  marks['\n'] = Mark::line;
+  marks[','] = Mark::comma;
+  return marks;
+}
+inline constexpr std::array<Mark, 256> marks = make_marks();
+inline Mark mark(char c) { return marks[static_cast<unsigned char>(c)]; }
 
 inline std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
@@ -38,7 +56,9 @@ struct Cursor {
   bool done() const { return at >= end; }
   char peek(std::ptrdiff_t ahead = 0) const { return ahead < end - at ? at[ahead] : '\0'; }
   std::string_view rest() const { return {at, static_cast<std::size_t>(end - at)}; }
-  bool starts_with(std::string_view s) const { return rest().substr(0, s.size()) == s; }
+  bool starts_with(std::string_view s) const {
+    return s.size() <= static_cast<std::size_t>(end - at) && std::memcmp(at, s.data(), s.size()) == 0;
+  }
 
   [[noreturn]] void fail(const std::string& what) const { fail_at(at, what); }
   [[noreturn]] void fail_at(const char* where, const std::string& what) const {
@@ -51,6 +71,7 @@ struct Cursor {
 
   /// Spaces, new lines, "/* */" and "//" comments.
   void skip_space() {
+    if (at < end && *at > '/') return;  // what is skipped lies below
     while (at < end) {
       if (is_space(*at)) {
         ++at;
@@ -128,34 +149,42 @@ struct Cursor {
   /// (MLIR).
   void skip_balanced(bool angles) {
     const char* start = at;
+    const char* p = at;  // in a register, unlike `at`
     std::int64_t depth = 0;
-    while (at < end) {
-      switch (*at) {
-        case '"':
+    while (true) {
+      while (p < end && mark(*p) == Mark::plain) ++p;
+      if (p >= end) break;
+      switch (mark(*p)) {
+        case Mark::quote:
+          at = p;
           skip_string();
+          p = at;
           continue;
-        case '(':
-        case '[':
-        case '{':
+        case Mark::open:
           ++depth;
           break;
-        case ')':
-        case ']':
-        case '}':
+        case Mark::close:
           --depth;
           break;
-        case '<':
+        case Mark::less:
           if (angles) ++depth;
           break;
-        case '>':
-          if (angles && !(at > begin && at[-1] == '-')) --depth;
+        case Mark::greater:
+          if (angles && !(p > begin && p[-1] == '-')) --depth;
           break;
-        default:
-          break;
+        case Mark::plain:
+        case Mark::line:
+        case Mark::comma:
+          ++p;
+          continue;
       }
-      ++at;
-      if (depth == 0) return;
+      ++p;
+      if (depth == 0) {
+        at = p;
+        return;
+      }
     }
+    at = end;
     fail_at(start, std::string("'") + *start + "' is not closed: the text is cut");
   }
 };

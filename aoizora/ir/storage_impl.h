@@ -67,6 +67,19 @@ class NameTable {
  public:
   NameTable() : slots_(64, 0) {}
 
+  static std::uint64_t hash(std::string_view s) {
+    std::uint64_t h = s.size();
+    while (s.size() >= 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, s.data(), 8);
+      h = mix(h ^ word);
+      s.remove_prefix(8);
+    }
+    std::uint64_t word = 0;
+    if (!s.empty()) std::memcpy(&word, s.data(), s.size());
+    return mix(h ^ word);
+  }
+
   /// Returns false if the name is already there.
   bool insert(std::string_view name, std::int32_t value) {
     if ((entries_.size() + 1) * 2 > slots_.size()) grow();
@@ -83,6 +96,11 @@ class NameTable {
     return at == 0 ? -1 : entries_[at - 1].value;
   }
   std::size_t size() const { return entries_.size(); }
+  void clear() {
+    if (entries_.size() * 8 < slots_.size()) return truncate(0);
+    std::fill(slots_.begin(), slots_.end(), 0);
+    entries_.clear();
+  }
   void truncate(std::size_t size) {
     while (entries_.size() > size) {
       slots_[probe(entries_.back().name, entries_.back().hash)] = 0;
@@ -91,27 +109,15 @@ class NameTable {
   }
 
  private:
+  static std::uint64_t mix(std::uint64_t h) {
+    h *= 0x9E3779B97F4A7C15U;
+    return h ^ (h >> 32);
+  }
   struct Entry {
     std::string_view name;
     std::uint64_t hash;
     std::int32_t value;
   };
-  static std::uint64_t mix(std::uint64_t h) {
-    h *= 0x9E3779B97F4A7C15U;
-    return h ^ (h >> 32);
-  }
-  static std::uint64_t hash(std::string_view s) {
-    std::uint64_t h = s.size();
-    while (s.size() >= 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, s.data(), 8);
-      h = mix(h ^ word);
-      s.remove_prefix(8);
-    }
-    std::uint64_t word = 0;
-    if (!s.empty()) std::memcpy(&word, s.data(), s.size());
-    return mix(h ^ word);
-  }
   std::size_t probe(std::string_view name, std::uint64_t h) const {
     const std::size_t mask = slots_.size() - 1;
     std::size_t slot = h & mask;
