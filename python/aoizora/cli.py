@@ -131,8 +131,18 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", action="store_true", help="print it as JSON")
     inspect.set_defaults(run=_inspect)
 
-    from aoizora.commands import rank
+    from aoizora.commands import maxdiffusion, rank
 
+    maxdiffusion.add_export_arguments(
+        command("export", "the lines to paste into MaxDiffusion", "aoizora export plan.json --to maxdiffusion")
+    )
+    maxdiffusion.add_check_arguments(
+        command(
+            "check",
+            "price what MaxDiffusion runs today beside the plan",
+            "aoizora check plan.json ici_data_parallelism=2 ici_context_parallelism=8",
+        )
+    )
     rank.add_arguments(
         command(
             "rank", "the best device order for a compiled program as it is", "aoizora rank module.txt --slice v5e:2x4"

@@ -98,7 +98,6 @@ def settings(plan: Plan) -> dict[str, Any]:
     return {
         **{f"ici_{axis}_parallelism": shape.get(axis, 1) for axis in MESH_AXES},
         **{f"dcn_{axis}_parallelism": 1 for axis in MESH_AXES},
-        "mesh_axes": list(MESH_AXES),
         "logical_axis_rules": axis_rules(plan),
         "attention": _ATTENTION[kind],
         "attention_sharding_uniform": False,
@@ -124,7 +123,14 @@ def per_device_batch(videos: int, devices: int) -> float:
 
 def command_line(plan: Plan) -> str:
     """The keys of a plan as its command line takes them, ready to paste into a shell."""
-    return " ".join(shlex.quote(f"{name}={_text(value)}") for name, value in settings(plan).items())
+    return " ".join(_quoted(f"{name}={_text(value)}") for name, value in settings(plan).items())
+
+
+def _quoted(text: str) -> str:
+    """Quoted for a shell, double where that is readable."""
+    if "'" in text and not set(text) & set('"$`\\!'):
+        return f'"{text}"'
+    return shlex.quote(text)
 
 
 def export(plan: Plan) -> str:
@@ -157,6 +163,8 @@ def apply(plan: Plan, keys: dict[str, Any], devices: int) -> None:
         raise InvalidRequest(
             f"this configuration lacks {', '.join(missing)}, which the plan sets: use a yml of MaxDiffusion's Wan 2.1"
         )
+    if list(keys.get("mesh_axes", ())) != list(MESH_AXES):
+        raise InvalidRequest(f"mesh_axes is {keys.get('mesh_axes')}; MaxDiffusion's Wan knows {list(MESH_AXES)} only")
     rules = _tuples(wanted["logical_axis_rules"])
     # What its start appends where no rule names it.
     wanted["logical_axis_rules"] = (*rules, ("layers_per_stage", None))
