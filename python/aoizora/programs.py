@@ -21,7 +21,7 @@ Place = tuple[tuple[int, ...], int]
 
 
 class Ranking:
-    """The device orders of one program on one slice. `data` is what the C++ library says of them (docs/serving.md)."""
+    """The device orders of one program on one slice. `data` is what the C++ library says of them (docs/programs.md)."""
 
     def __init__(self, data: dict[str, Any], places: list[Place], now: list[int], best: list[int], given: bool) -> None:
         self.data = data
