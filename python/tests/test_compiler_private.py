@@ -1,5 +1,7 @@
 """What aoizora.compiler.private expects of jax and jaxlib beyond their promises: the first to fail on a new version."""
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +14,9 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from aoizora.compiler import private
+from aoizora.compiler import dump, private
 
-PACKAGE = Path(private.__file__).parents[1]
+PACKAGE = Path(private.__file__).resolve().parents[1]
 
 
 def lowered(function: Any, *arguments: Any) -> Any:
@@ -91,6 +93,42 @@ print(l.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True))
     assert all("while/body" in text for text in texts)
     assert "<string>" in texts[1], "a location names its file unless it is quiet"
     assert "<string>" not in texts[0]
+
+
+COMPILED_TWICE = """
+import sys, json
+sys.path[:] = json.loads(sys.argv[2])
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from aoizora.compiler import private
+private.quiet_locations()
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+devices = [devices[i] for i in (2, 0, 3, 1)]
+mesh = Mesh(np.array(devices).reshape(2, 2), ("data", "tensor"))
+shaped = lambda shape, *axes: jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*axes)))
+arguments = shaped((64, 256), "data", "tensor"), shaped((256, 512), "tensor", None), shaped((7,))
+traced = jax.jit(lambda x, w, unused: (jnp.tanh(x @ w), x)).trace(*arguments)
+lowered = traced.lower(lowering_platforms=("tpu",))
+text = lowered.as_text(debug_info=True)
+options = {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
+lowered.compile(compiler_options={**options, "xla_dump_to": sys.argv[1] + "/lowered"})
+private.compile_text(text, devices, {**options, "xla_dump_to": sys.argv[1] + "/text"})
+"""
+
+
+def test_compiling_a_text_is_compiling_what_it_was_lowered_from(tmp_path: Path) -> None:
+    """The same HLO after the passes and after code generation: devices in their order, options, results and all."""
+    pytest.importorskip("libtpu")
+    command = [sys.executable, "-c", COMPILED_TWICE, str(tmp_path), json.dumps(sys.path)]
+    environment = {**os.environ, "TPU_SKIP_MDS_QUERY": "1", "JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for suffix in (dump.PASSES_TEXT, dump.CODE_TEXT):
+        one, other = (dump.read(tmp_path / name, suffix) for name in ("lowered", "text"))
+        assert one is not None
+        assert one == other
+        assert "all-reduce" in one.text
 
 
 def test_forgetting_programs_empties_the_caches(mesh: AbstractMesh) -> None:

@@ -153,6 +153,29 @@ def test_opaque_attention_has_the_kernels_shapes(attention, context, query, key)
     assert shapes == [[query, key, key, query], [text_query, text, text, text_query]]
 
 
+def test_a_site_of_attention_is_whole():
+    """In a shared trace attention has the shapes of the program, whatever a candidate divides."""
+    request = {"frames": 41}
+    of = candidate((1, 2, 4, 1), STOCK | {"heads": ["fsdp"]})
+    stands, impl = build_step.stand_in(request, of, "opaque")
+    mesh = AbstractMesh(tuple(a["size"] for a in stands["mesh"]), tuple(a["name"] for a in stands["mesh"]))
+    step, args = build_step(request, stands, mesh, 3, impl)
+    calls = list(calls_of(jax.make_jaxpr(step)(*args).jaxpr, "ffi_call"))
+    assert [call.params["target_name"] for call in calls] == ["aoizora.attention.site"] * 2
+    whole, text = (2, 40, 17408, 128), (2, 40, 512, 128)
+    shapes = [[value.aval.shape for value in (*call.invars, *call.outvars)] for call in calls]
+    assert shapes == [[whole] * 4, [whole, text, text, whole]]
+
+
+def test_a_kernel_in_a_shared_trace_sees_what_one_device_holds():
+    rules = STOCK | {"heads": ["context", "fsdp"], "mlp": ["data"]}
+    stands, impl = build_step.stand_in({}, candidate((2, 2, 2, 1), rules), "tpu")
+    assert impl == "tpu"
+    # The sequence keeps the context axis.
+    sizes = {axis["name"].removeprefix("stand_in_"): axis["size"] for axis in stands["mesh"]}
+    assert sizes == {"batch": 2, "sequence": 2, "heads": 2, "embed": 1, "mlp": 1, "rest": 1}
+
+
 LAYERS = """
 import sys, json
 import jax, numpy as np

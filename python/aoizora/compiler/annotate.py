@@ -1,8 +1,7 @@
-"""One trace for all candidates that differ only in annotations.
+"""Lowered programs of candidates, as text, from as few traces as they need.
 
-The rule of a weight axis that no computation depends on (embed, mlp) reaches the lowered program only through sharding
-annotations. Such axes are traced on stand-in mesh axes of size 1, and the candidate's own mesh axes are written in
-their place in the text.
+A builder with a `stand_in` (aoizora.models.step) names what to trace in a candidate's place; the C++ library writes the
+candidate's own annotations into the text of that trace.
 """
 
 from __future__ import annotations
@@ -10,65 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-STAND_IN = "stand_in_"
-"""How the name of a stand-in mesh axis starts."""
+import jax
 
-_LIST = re.compile(r"<@mesh, \[(.*?)\](?=[>,])")
-_ENTRY = re.compile(r"\{([^{}]*)\}")
-_MESH_AXIS = re.compile(rf', "{STAND_IN}\w+"=1')
-_MESH_ATTRIBUTE = re.compile(rf', \{{name = "{STAND_IN}\w+", size = 1 : i64\}}')
-_MANUAL_AXIS = re.compile(rf', "{STAND_IN}\w+"')
-
-
-def stand_in(candidate: Mapping[str, Any], axes: Sequence[str]) -> dict[str, Any]:
-    """The candidate with the rule of each of `axes` on a mesh axis of its own, of size 1."""
-    return {
-        **candidate,
-        "mesh": [*candidate["mesh"], *({"name": STAND_IN + axis, "size": 1, "stand_in": True} for axis in axes)],
-        "rules": {**candidate["rules"], **{axis: [STAND_IN + axis] for axis in axes}},
-    }
-
-
-def trace_key(candidate: Mapping[str, Any], axes: Sequence[str], layers: int) -> str:
-    """Equal for candidates whose traces differ only in the annotations of `axes`."""
-    kept = {name: value for name, value in candidate.items() if name not in ("rules", "compiler_options")}
-    rules = {axis: rule for axis, rule in candidate["rules"].items() if axis not in axes}
-    text = json.dumps([kept, rules, sorted(axes), layers], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def annotate(text: str, candidate: Mapping[str, Any], axes: Sequence[str]) -> str:
-    """The lowered program (MLIR text) of a stand-in candidate, as it would be for `candidate`.
-
-    Where one value would then name a mesh axis twice, the dimension further left keeps it.
-    """
-    sizes = {axis["name"]: axis["size"] for axis in candidate["mesh"]}
-    rules = {STAND_IN + axis: [name for name in candidate["rules"].get(axis, []) if sizes[name] > 1] for axis in axes}
-
-    def rewrite(match: re.Match[str]) -> str:
-        dims = match.group(1)
-        if STAND_IN not in dims:
-            return match.group(0)
-        used = set(re.findall(r'"(\w+)"', dims))
-
-        def entry(found: re.Match[str]) -> str:
-            name = found.group(1).strip('"')
-            if name not in rules:
-                return found.group(0)
-            mine = [axis for axis in rules[name] if axis not in used]
-            used.update(mine)
-            return "{" + ", ".join(f'"{axis}"' for axis in mine) + "}"
-
-        return f"<@mesh, [{_ENTRY.sub(entry, dims)}]"
-
-    text = _LIST.sub(rewrite, text)
-    text = _MESH_ATTRIBUTE.sub("", _MESH_AXIS.sub("", text))
-    return _MANUAL_AXIS.sub("", text)
+from aoizora import _core
 
 
 class Traces:
@@ -78,17 +25,62 @@ class Traces:
         self._folder = folder
         self._texts: dict[str, str] = {}
 
-    def get(self, key: str) -> str | None:
+    def get(self, key: str, trace: Callable[[], str]) -> str:
+        """The text kept under a key, or the one `trace` makes."""
         if key not in self._texts:
             try:
-                self._texts[key] = (self._folder / key).read_text(encoding="utf-8")
+                text = (self._folder / key).read_text(encoding="utf-8")
             except OSError:
-                return None
+                text = trace()
+                self._keep(key, text)
+            self._texts[key] = text
         return self._texts[key]
 
-    def keep(self, key: str, text: str) -> None:
-        self._texts[key] = text
+    def _keep(self, key: str, text: str) -> None:
         self._folder.mkdir(exist_ok=True)
         part = self._folder / f"{key}.{os.getpid()}"
         part.write_text(text, encoding="utf-8")
         part.replace(self._folder / key)
+
+
+def lowered_text(
+    build: Callable[..., Any],
+    request: Mapping[str, Any],
+    candidate: Mapping[str, Any],
+    layers: int,
+    attention: str,
+    make_mesh: Callable[[dict[str, int]], Any],
+    traces: Traces,
+) -> str | None:
+    """The lowered program of a candidate (its mesh a list) from a shared trace; None where it needs one of its own.
+
+    Without a kernel ("opaque") nothing will run the program: names of places and values of large constants are left
+    out.
+    """
+    stand_in = getattr(build, "stand_in", None)
+    traced_as = stand_in(request, candidate, attention) if stand_in is not None else None
+    if traced_as is None:
+        return None
+    parts = [request, traced_as, layers]
+    key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def trace() -> str:
+        mesh = make_mesh({axis["name"]: axis["size"] for axis in traced_as[0]["mesh"]})
+        function, arguments = build(request, traced_as[0], mesh, layers, traced_as[1])
+        lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=("tpu",))
+        return str(lowered.as_text(debug_info=attention != "opaque"))
+
+    return _core.annotate(traces.get(key, trace), _readable(candidate, traced_as[0]), attention == "opaque")
+
+
+def _readable(candidate: Mapping[str, Any], traced_as: Mapping[str, Any]) -> str:
+    """The candidate as the C++ library reads it, with everything said."""
+    return json.dumps(
+        {
+            "mesh": [{"name": axis["name"], "size": axis["size"]} for axis in candidate["mesh"]],
+            "rules": {axis: list(names) for axis, names in candidate["rules"].items()},
+            "attention": candidate.get("attention", "gathered"),
+            "blocks": traced_as["blocks"],
+            "compiler_options": {},
+        }
+    )

@@ -5,10 +5,15 @@ test_compiler_private.py says what is expected of each name used here: it fails 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax._src.interpreters import mlir
+import numpy
+from jax._src import compiler
+from jax._src.interpreters import mlir, pxla
+from jaxlib import _jax
 from jaxlib.mlir import ir, passmanager
 
 PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
@@ -17,6 +22,7 @@ EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enabl
 
 # Longer dense constants are elided: their values cost nothing, their text would.
 _LARGE_ELEMENTS = 16
+_RESOURCE = re.compile(r"dense_resource<\w+>")
 
 
 def quiet_locations() -> None:
@@ -30,25 +36,49 @@ def quiet_locations() -> None:
     jax.config.update("jax_traceback_in_locations_limit", 0)
 
 
-def propagate(lowered: Any, reshard: bool = False) -> str:
-    """Generic form of a lowered program after Shardy's propagation, a sharding on every value.
+def propagate(program: Any, reshard: bool = False) -> str:
+    """Generic form of a lowered program, or of its text, after Shardy's propagation: a sharding on every value.
 
-    With `reshard` it has Shardy's explicit reshards, too. Consumes the module of `lowered`.
+    With `reshard` it has Shardy's explicit reshards, too. Consumes the module of a lowered program.
     """
-    return _propagate(lowered.compiler_ir("stablehlo"), reshard)
-
-
-def propagate_text(text: str, reshard: bool = False) -> str:
-    """The same for a lowered program's text."""
+    if not isinstance(program, str):
+        return _propagate(program.compiler_ir("stablehlo"), reshard)
     with mlir.make_ir_context():
-        return _propagate(ir.Module.parse(text), reshard)
+        return _propagate(ir.Module.parse(program), reshard)
 
 
 def _propagate(module: Any, reshard: bool) -> str:
     with module.context:
         for pipeline in (PROPAGATION, EXPLICIT_RESHARDS) if reshard else (PROPAGATION,):
-            passmanager.PassManager.parse(pipeline).run(module.operation)
-    return str(module.operation.get_asm(print_generic_op_form=True, large_elements_limit=_LARGE_ELEMENTS))
+            manager = passmanager.PassManager.parse(pipeline)
+            # A module is verified when it is read; verifying it again after each of thirty passes takes three quarters
+            # of their time.
+            manager.enable_verifier(False)
+            manager.run(module.operation)
+    text = str(module.operation.get_asm(print_generic_op_form=True, large_elements_limit=_LARGE_ELEMENTS))
+    # Numbered names of constants left out: what was elided before has its own.
+    return _RESOURCE.sub("dense_resource<__elided__>", text)
+
+
+def compile_text(text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Compiles a lowered program's text as `lowered.compile(options)` does, for devices in the order of its mesh.
+
+    Shardings of all arguments are in the text, those of results are the compiler's to choose.
+    """
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        (main,) = (op for op in module.body.operations if getattr(op, "sym_name", None) and op.sym_name.value == "main")
+        backend = devices[0].client
+        compile_options = pxla.create_compile_options(
+            module,
+            False,
+            [False] * len(main.type.inputs),
+            [True] * len(main.type.results),
+            backend,
+            numpy.array(devices, dtype=object),
+            dict(options),
+        )
+        compiler.backend_compile_and_load(backend, module, _jax.DeviceList(tuple(devices)), compile_options, [])
 
 
 def forget_programs() -> None:

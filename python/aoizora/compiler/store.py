@@ -1,7 +1,7 @@
 """A compiler queue that remembers: answers are kept in a file, so that a long run goes on where it stopped.
 
 Same calls as WorkerQueue (queue.py). An answer is kept under all that decides it: request, slice, candidate, rung,
-layers, placement, versions and the sources of the model. Crashes and time-outs are not kept. Imports no jax.
+layers, placement, versions and the name of the model's program. Crashes and time-outs are not kept. Imports no jax.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from aoizora.compiler.queue import DEFAULT_BUILDER, WorkerQueue
+
+# The program that a rung is given, by names that mean nothing: a new one wherever it changes, so that no answer of
+# before is taken for one of after. A test fails where the model's program changed and its name did not.
+_FIRST = "890c0b94e3ba61b9aff3c3883075911f1847594af21029259727738751f09673"
+_PROGRAMS = {"propagate": _FIRST + "+sites", "passes": _FIRST, "code": _FIRST}
 
 _KEPT_OUTCOMES = ("ok", "out_of_memory", "refused")
 _SCHEMA = """
@@ -102,7 +107,8 @@ class StoredQueue:
     def key(self, job: dict[str, Any]) -> str:
         """The name under which a job's answer is kept."""
         decisive = {name: job.get(name) for name in ("candidate", "rung", "placement", "reshard")}
-        parts = [self._common, decisive, int(job.get("layers", 3)), WorkerQueue.compiler_versions(), _models_digest()]
+        versions = WorkerQueue.compiler_versions()
+        parts = [self._common, decisive, int(job.get("layers", 3)), versions, _PROGRAMS[job["rung"]]]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def submit(self, job_json: str) -> None:
@@ -177,16 +183,3 @@ def open_queue(
 def _decisive(request: dict[str, Any]) -> dict[str, Any]:
     # The number of steps and the HBM left free change no program.
     return {name: value for name, value in request.items() if name not in ("steps", "reserved_hbm_bytes")}
-
-
-def _models_digest() -> str:
-    """Of the sources a program is made of."""
-    global _digest
-    if not _digest:
-        package = Path(__file__).resolve().parent.parent
-        sources = [*sorted((package / "models").glob("*.py")), package / "compiler" / "annotate.py"]
-        _digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
-    return _digest
-
-
-_digest = ""

@@ -44,6 +44,7 @@ def serve(connection: socket.socket, configuration: dict[str, Any], build: Calla
     """Answers jobs, one a line, until the zygote closes the connection."""
     gc.disable()
     devices = None
+    traces = annotate.Traces(Path(configuration["traces"]))
     for count, line in enumerate(connection.makefile("rb"), start=1):
         os.ftruncate(2, 0)
         job = json.loads(line)
@@ -51,7 +52,7 @@ def serve(connection: socket.socket, configuration: dict[str, Any], build: Calla
         try:
             if devices is None:
                 devices = _devices(configuration["slice"], configuration["coordinates"])
-            _answer(job, configuration["request"], devices, build, reply)
+            _answer(job, configuration["request"], devices, build, traces, reply)
         except CompilerUnusableError as error:
             reply.send({"fatal": str(error)})
         except Exception as error:
@@ -97,21 +98,34 @@ class Reply:
 
 
 def _answer(
-    job: dict[str, Any], request: dict[str, Any], devices: list[Any], build: Callable[..., Any], reply: Reply
+    job: dict[str, Any],
+    request: dict[str, Any],
+    devices: list[Any],
+    build: Callable[..., Any],
+    traces: annotate.Traces,
+    reply: Reply,
 ) -> None:
     rung = job["rung"]
     directory = Path(job["directory"])
     axes = mesh_axes(job["candidate"])
     candidate = {**job["candidate"], "mesh": [{"name": name, "size": size} for name, size in axes.items()]}
-    mesh = make_mesh(axes, devices, job.get("placement"))
+    placement = job.get("placement")
+    layers = int(job.get("layers", 3))
+    attention = "opaque" if rung == "propagate" else "tpu"
+
+    def mesh_of(axes: dict[str, int]) -> jax.sharding.Mesh:
+        return make_mesh(axes, devices, placement)
+
+    mesh = mesh_of(axes)
+    program = annotate.lowered_text(build, request, candidate, layers, attention, mesh_of, traces)
+    if program is None:
+        function, arguments = build(request, candidate, mesh, layers, attention)
+        traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
+        program = traced.lower(lowering_platforms=("tpu",))
     if rung == "propagate":
-        text = _propagated(job, request, candidate, devices, build)
-        _keep(directory, dump.Dumped(text, ""))
+        _keep(directory, dump.Dumped(private.propagate(program, bool(job.get("reshard"))), ""))
         reply.done("ok")
         return
-    function, arguments = build(request, candidate, mesh, int(job.get("layers", 3)), "tpu")
-    traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
-    lowered = traced.lower(lowering_platforms=("tpu",))
     dumped = directory / "dump"
     dumped.mkdir()
     options = {**candidate.get("compiler_options", {}), "xla_dump_to": str(dumped)}
@@ -119,37 +133,11 @@ def _answer(
     if rung == "passes":
         suffix = dump.PASSES_TEXT
         threading.Thread(target=_reply_after_passes, args=(dumped, directory, reply), daemon=True).start()
-    lowered.compile(compiler_options=options)
+    if isinstance(program, str):
+        private.compile_text(program, list(mesh.devices.flat), options)
+    else:
+        program.compile(compiler_options=options)
     _reply_with_dump(dumped, suffix, directory, reply)
-
-
-def _propagated(
-    job: dict[str, Any],
-    request: dict[str, Any],
-    candidate: dict[str, Any],
-    devices: list[Any],
-    build: Callable[..., Any],
-) -> str:
-    """Propagated text. Candidates that differ only in axes the builder names as annotations share a trace."""
-    layers = int(job.get("layers", 3))
-    reshard = bool(job.get("reshard"))
-    axes: tuple[str, ...] = getattr(build, "annotation_axes", ())
-    traced_as = annotate.stand_in(candidate, axes)
-
-    def lowered() -> Any:
-        mesh = make_mesh(mesh_axes(traced_as), devices, job.get("placement"))
-        function, arguments = build(request, traced_as, mesh, layers, "opaque")
-        return jax.jit(function).trace(*arguments).lower(lowering_platforms=("tpu",))
-
-    if not axes:
-        return private.propagate(lowered(), reshard)
-    traces = annotate.Traces(Path(job["directory"]).parent / "traces")
-    key = annotate.trace_key(candidate, axes, layers)
-    text = traces.get(key)
-    if text is None:
-        text = lowered().as_text()
-        traces.keep(key, text)
-    return private.propagate_text(annotate.annotate(text, candidate, axes), reshard)
 
 
 def _reply_after_passes(dumped: Path, directory: Path, reply: Reply) -> None:

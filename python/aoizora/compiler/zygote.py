@@ -326,6 +326,7 @@ def main() -> None:
     try:
         configuration = json.loads(_read_line(caller))
         try:
+            configuration["traces"] = str(directory / "traces")
             build = _load(configuration)
         except Exception as error:
             message = {"fatal": f"jax or the model does not load: {type(error).__name__}: {error}"}

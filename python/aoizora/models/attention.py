@@ -12,13 +12,18 @@ from jax.sharding import PartitionSpec
 
 from aoizora.models.sharding import Sharding
 
-AttentionImpl = Literal["tpu", "interpret", "exact", "opaque"]
-"""How the local attention is computed: Pallas splash attention; the same interpreted on any platform; plain JAX; or a
-custom call named OPAQUE_TARGET, which no platform runs, for tracing without the price of the kernel."""
+AttentionImpl = Literal["tpu", "interpret", "exact", "opaque", "site"]
+"""How the local attention is computed: Pallas splash attention; the same interpreted on any platform; plain JAX; a
+custom call named OPAQUE_TARGET, which no platform runs, for tracing without the price of the kernel; or, in a trace
+that many candidates share, a custom call named SITE_TARGET in place of all that depends on local shapes."""
 
 OPAQUE_TARGET = "aoizora.attention"
 """Operands q [batch, heads, queries, head_dim], k and v [batch, heads, keys, head_dim], result as q; lengths are the
 kernel's, padded to its blocks."""
+
+SITE_TARGET = "aoizora.attention.site"
+"""Operands as OPAQUE_TARGET's, not padded; keys and values divided like the sequence they come from. The C++ library's
+`annotate` writes in its place what `attention` does there."""
 
 _LANES = 128
 
@@ -39,6 +44,12 @@ def attention(
     The lengths must be multiples of their factors. q comes scaled by 1/sqrt(head_dim).
     """
     heads = sharding.activation_spec(("batch", "heads", "sequence", None))
+    if impl == "site":
+        kv = sharding.activation_spec(("batch", "heads", keys_axis, None))
+        site = jax.ffi.ffi_call(SITE_TARGET, jax.ShapeDtypeStruct(q.shape, q.dtype))
+        return jax.shard_map(site, mesh=sharding.mesh, in_specs=(heads, kv, kv), out_specs=heads, check_vma=False)(
+            q, k, v
+        )
     local = functools.partial(_local_attention, keys=keys, sharding=sharding, impl=impl)
     context = sharding.mesh_axes("sequence") if keys_axis == "sequence" else ()
     if context and sharding.attention == "ulysses":

@@ -34,6 +34,8 @@ class Sharding:
         if self.attention not in ATTENTION_KINDS:
             raise InvalidRequest(f"unknown attention {self.attention!r}; allowed: {', '.join(ATTENTION_KINDS)}")
         blocks = candidate.get("blocks", {})
+        # Lengths to pad to, where a trace is shared by candidates that divide an axis in different ways.
+        self._lengths: dict[str, int] = dict(candidate.get("lengths", {}))
         self.query_block = int(blocks.get("queries", 512))
         self.key_block = int(blocks.get("keys", 512))
         for block in (self.query_block, self.key_block):
@@ -66,6 +68,8 @@ class Sharding:
     def padded(self, length: int, axis: str) -> int:
         """The length an activation's axis gets: pieces of one size, of whole tiles, and the whole a multiple of the
         kernel's key block where it is long enough for one, so that nothing is copied to be padded later."""
+        if axis in self._lengths:
+            return self._lengths[axis]
         pieces = self.factor(axis) * TILE_ROWS
         unit = math.lcm(pieces, self.key_block) if length > self.key_block else pieces
         return math.ceil(length / unit) * unit
