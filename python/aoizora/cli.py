@@ -109,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true", help="print the plan as JSON instead of the table")
     plan.add_argument("--verify", type=_whole, default=1, metavar="N", help="plans compiled to the end (1)")
     plan.add_argument("--survivors", type=_fraction, default=0.15, metavar="FRACTION", help="kept by stage 1 (0.15)")
-    plan.add_argument("--finalists", type=_whole, default=2, metavar="N", help="compiled with code generation (2)")
+    plan.add_argument(
+        "--finalists", type=_whole, default=2, metavar="N", help="at most so many compiled with code generation (2)"
+    )
     plan.add_argument("--min-weight-sharding", type=_whole, default=0, metavar="N", help="0: from HBM (default)")
     plan.add_argument("--no-ulysses", action="store_true", help="gathered keys and values only")
     plan.add_argument("--no-windowed-einsum-search", action="store_true", help="the compiler's default only")
@@ -131,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", action="store_true", help="print it as JSON")
     inspect.set_defaults(run=_inspect)
 
-    from aoizora.commands import maxdiffusion, rank
+    from aoizora.commands import maxdiffusion, measure, rank
 
     maxdiffusion.add_export_arguments(
         command("export", "the lines to paste into MaxDiffusion", "aoizora export plan.json --to maxdiffusion")
@@ -142,6 +144,9 @@ def _parser() -> argparse.ArgumentParser:
             "price what MaxDiffusion runs today beside the plan",
             "aoizora check plan.json ici_data_parallelism=2 ici_context_parallelism=8",
         )
+    )
+    measure.add_arguments(
+        command("measure", "run the best plans on the devices that are here", "aoizora measure plan.json --top 3")
     )
     rank.add_arguments(
         command(

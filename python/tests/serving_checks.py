@@ -23,7 +23,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import aoizora
-from aoizora import InvalidRequest, Plan, cache
+from aoizora import InvalidRequest, Plan, cache, cli
 from aoizora.models import wan
 from aoizora.serving import resolve
 
@@ -291,6 +291,23 @@ def check_the_strategys_shardings_run_the_model_as_unsharded() -> None:
     assert float(np.abs(np.asarray(output) - np.asarray(golden.run())).max()) < 1e-4
 
 
+def check_measure_runs_the_best_plans_on_the_devices_that_are_here() -> None:
+    plan = Plan.load(PLAN)
+    out = PLAN.with_name("measured.json")
+    assert cli.main(["measure", str(PLAN), "--top", "2", "--repeats", "3", "--layers", "2", "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert (found["devices"], found["layers"], found["small"]) == ("4 x cpu", 2, True)
+    entries = [plan.data["best"], plan.data["runners_up"][0]]
+    for entry, measured in zip(entries, found["plans"], strict=True):
+        assert measured["sharding"] == entry["sharding"]
+        assert len(measured["seconds"]) == 3
+        assert min(measured["seconds"]) > 0
+        assert measured["median_seconds"] == sorted(measured["seconds"])[1]
+        skipped = (plan.data["layers"] - 2) * entry["passes_block_seconds"]
+        assert measured["predicted_seconds"] == entry["passes_step_seconds"] - skipped
+    assert found["correlation"] is None or abs(found["correlation"]) == pytest.approx(1)
+
+
 def main() -> None:
     in_cache()
     results = {}
@@ -301,7 +318,7 @@ def main() -> None:
                 results[name] = ""
             except BaseException:
                 results[name] = traceback.format_exc()
-    print(json.dumps(results))
+    print("\n" + json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,50 @@
+"""`aoizora measure plan.json`: the best plans' proxies on the devices that are here."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", help="plan.json")
+    parser.add_argument("--top", type=int, default=3, metavar="N", help="the best and so many in all (3)")
+    parser.add_argument("--layers", type=int, default=3, metavar="N", help="blocks of the proxy (3)")
+    parser.add_argument("--repeats", type=int, default=10, metavar="N", help="runs timed, after two to warm up (10)")
+    parser.add_argument("--out", default="measured.json", metavar="FILE", help="where it goes (measured.json)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from aoizora.measure import measure
+    from aoizora.plan_file import Plan, check_writable, write_whole
+    from aoizora.report import terminal
+    from aoizora.report.progress import ProgressLine
+
+    check_writable(Path(options.out))
+    progress = ProgressLine(quiet=options.quiet)
+    try:
+        found = measure(
+            Plan.load(options.plan), options.top, layers=options.layers, repeats=options.repeats, progress=progress
+        )
+    finally:
+        progress.close()
+    write_whole(Path(options.out), found.dumps())
+    rows = [
+        [
+            plan.sharding,
+            plan.order,
+            *(f"{each * 1e3:.2f}" for each in (plan.predicted_seconds, plan.median_seconds, min(plan.seconds))),
+        ]
+        for plan in found.plans
+    ]
+    header = ["sharding", "order", "predicted", "measured", "quickest"]
+    print(f"{found.devices}, {found.layers} blocks, ms; measured: the median of {options.repeats}")
+    print("\n".join(terminal.table(header, rows)))
+    if found.correlation is not None:
+        print(f"rank correlation of predicted and measured: {found.correlation:.2f}")
+    if found.small:
+        print("No TPU is here: a small transformer stood for the model, so predicted and measured do not compare.")
+    print(f"Written to {options.out}.")
+    return 0

@@ -1,0 +1,38 @@
+"""What is measured beside what is predicted; the runs themselves are in serving_checks.py."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scipy import stats
+
+from aoizora import InvalidRequest, Plan, measure
+
+
+def test_the_rank_correlation_is_spearmans() -> None:
+    draw = random.Random(3)
+    for _ in range(50):
+        first = [draw.randint(0, 5) for _ in range(draw.randint(2, 9))]
+        second = [draw.randint(0, 5) for _ in first]
+        found = measure.spearman(first, second)
+        if len(set(first)) == 1 or len(set(second)) == 1:
+            assert found is None
+        else:
+            assert found == pytest.approx(stats.spearmanr(first, second).statistic)
+    assert measure.spearman([1.0], [2.0]) is None
+
+
+def test_a_variant_runs_the_runner_ups_own_sharding_on_its_own_placement(recorded_plan: Plan) -> None:
+    for entry in recorded_plan.data["runners_up"]:
+        chosen = measure.variant(recorded_plan, entry)
+        assert chosen.candidate == entry["candidate"]
+        assert chosen.mesh_shape == {axis["name"]: axis["size"] for axis in entry["candidate"]["mesh"]}
+        assert chosen.axis_rules == {axis: tuple(rule) for axis, rule in entry["candidate"]["rules"].items()}
+        assert chosen.data["best"]["placement"] == entry["placement"]
+
+
+@pytest.mark.parametrize("wrong", [{"top": 0}, {"layers": 0}, {"repeats": 0}, {"warm_up": -1}])
+def test_counts_below_one_are_refused(recorded_plan: Plan, wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidRequest, match="1 or more"):
+        measure.measure(recorded_plan, **wrong)
