@@ -169,7 +169,7 @@ class ProblemBuilder {
   double compute_seconds(double flops, double bytes) const {
     const double rho = hardware_.peak_flops_per_second.value * hardware_.matmul_efficiency.value;
     const double hbm = hardware_.hbm_bytes_per_second.value;
-    return std::max(rho > 0 ? flops / rho : 0, hbm > 0 ? bytes / hbm : 0);
+    return std::max(rho > 0 ? flops / rho : 0, hbm > 0 ? bytes / hbm : 0) / hardware_.core_efficiency.value;
   }
 
   double reductions_seconds(const Operator& op, const Layout& output) const {
@@ -427,7 +427,7 @@ class ProblemBuilder {
     return topology::attention_kernel_cycles(hardware_, heads_here, padded(local_queries, blocks.queries),
                                              padded(site.keys, blocks.keys), static_cast<double>(blocks.keys),
                                              static_cast<double>(site.head_dim)) /
-           hardware_.clock_hz.value;
+           hardware_.clock_hz.value / hardware_.core_efficiency.value;
   }
 
   void carry(const Operator& op, std::vector<Strategy>& out) const {

@@ -29,6 +29,7 @@ constexpr std::array kFields{
     Field{"clock_hz", &Hardware::clock_hz},
     Field{"dcn_bytes_per_second", &Hardware::dcn_bytes_per_second},
     Field{"matmul_efficiency", &Hardware::matmul_efficiency},
+    Field{"core_efficiency", &Hardware::core_efficiency},
     Field{"attention_product_cycles", &Hardware::attention_product_cycles},
     Field{"attention_step_cycles", &Hardware::attention_step_cycles},
     Field{"attention_row_cycles", &Hardware::attention_row_cycles},

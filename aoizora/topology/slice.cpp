@@ -31,6 +31,7 @@ void check_hardware(const Hardware& h, int cores_per_chip) {
   check_number(h.clock_hz, "clock_hz", 0, any, false);
   check_number(h.dcn_bytes_per_second, "dcn_bytes_per_second", 0, any, true);
   check_number(h.matmul_efficiency, "matmul_efficiency", 0, 1, false);
+  check_number(h.core_efficiency, "core_efficiency", 0, 1, false);
   check_number(h.attention_product_cycles, "attention_product_cycles", 0, any, false);
   check_number(h.attention_step_cycles, "attention_step_cycles", 0, any, true);
   check_number(h.attention_row_cycles, "attention_row_cycles", 0, any, true);

@@ -86,9 +86,10 @@ BOOST_AUTO_TEST_CASE(Kinds_EveryRowMakesSlices) {
 
 BOOST_AUTO_TEST_CASE(Hardware_EveryNumberHasASource) {
   const Hardware h = make_slice("v5e:4x4").hardware;
-  for (const Number& number : {h.peak_flops_per_second, h.hbm_bytes, h.hbm_bytes_per_second, h.ici_bytes_per_second,
-                               h.hop_seconds, h.clock_hz, h.dcn_bytes_per_second, h.matmul_efficiency,
-                               h.attention_product_cycles, h.attention_step_cycles, h.attention_row_cycles}) {
+  for (const Number& number :
+       {h.peak_flops_per_second, h.hbm_bytes, h.hbm_bytes_per_second, h.ici_bytes_per_second, h.hop_seconds, h.clock_hz,
+        h.dcn_bytes_per_second, h.matmul_efficiency, h.core_efficiency, h.attention_product_cycles,
+        h.attention_step_cycles, h.attention_row_cycles}) {
     BOOST_TEST(!number.source.empty());
   }
   BOOST_TEST(h.collectives.size() == all_collective_kinds.size());

@@ -30,21 +30,25 @@ SLICE = "v5e:4x4"
 PAPER_BLOCK_MS = {
     (480, 21): 14.750, (480, 41): 29.403, (480, 81): 58.373, (720, 21): 34.754, (720, 41): 77.788, (720, 81): 202.389,
 }  # fmt: skip
-ALL_TO_ALL_FRACTIONS = (0.3, 0.35, 0.375, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.85, 1.0)
+ALL_TO_ALL_FRACTIONS = (0.3, 0.35, 0.375, 0.4, 0.45, 0.5, 0.6, 0.8)
+CORE_EFFICIENCIES = (0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.92, 0.94, 0.96, 0.98)
 
 Blocks = Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Changes to a slice: {kind: {"rate_fraction" | "ring_directions": value}}; none is the product's own."""
+    """Changes to a slice: {kind: {"rate_fraction" | "ring_directions": value}}, and numbers of the hardware."""
 
     name: str
     collectives: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    hardware: Mapping[str, float] = field(default_factory=dict)
 
     def descriptor(self) -> str:
         """A descriptor of SLICE with these rates."""
         slice_ = json.loads(_core.slice_json(SLICE))
+        for number, value in self.hardware.items():
+            slice_["hardware"][number] = {"value": value, "source": "calibration run"}
         for kind, numbers in self.collectives.items():
             for number, value in numbers.items():
                 slice_["hardware"]["collectives"][kind][number] = {"value": value, "source": "calibration run"}
@@ -116,11 +120,16 @@ def main() -> int:
     store = parser.parse_args().store
     sizes = [(height, frames) for height in SIZES for frames in FRAMES]
     low, high = ([size for size in sizes if size[0] == height] for height in SIZES)
-    grid = [
-        Rates(f"all-to-all at {fraction:g}", {"all-to-all": {"rate_fraction": fraction}})
-        for fraction in ALL_TO_ALL_FRACTIONS
-    ]
-    wanted = [*VARIANTS, *grid]
+    grids = {
+        "rate of all-to-all": [
+            Rates(f"all-to-all at {fraction:g}", {"all-to-all": {"rate_fraction": fraction}})
+            for fraction in ALL_TO_ALL_FRACTIONS
+        ],
+        "core efficiency": [
+            Rates(f"core efficiency {value:g}", hardware={"core_efficiency": value}) for value in CORE_EFFICIENCIES
+        ],
+    }
+    wanted = [*VARIANTS, *(rates for grid in grids.values() for rates in grid)]
     with ProcessPoolExecutor(2) as pool:
         found = list(pool.map(_blocks, [(store, rates, size) for size in sizes for rates in wanted], chunksize=3))
     blocks = {
@@ -134,12 +143,13 @@ def main() -> int:
         row = blocks[rates.name]
         cells = "".join(f"{row[size]:9.2f}" for size in sizes)
         print(cells + "".join(f"{deviation(row, part):7.1%}" for part in (low, high, sizes)) + f"  {rates.name}")
-    for name, fitted, reported in (("480p", low, high), ("720p", high, low)):
-        best = min(grid, key=lambda rates: deviation(blocks[rates.name], fitted))
-        print(
-            f"all-to-all fitted on the {name} rows: {best.name}, {deviation(blocks[best.name], fitted):.1%} there, "
-            f"{deviation(blocks[best.name], reported):.1%} on the others"
-        )
+    for what, grid in grids.items():
+        for name, fitted, reported in (("480p", low, high), ("720p", high, low)):
+            best = min(grid, key=lambda rates: deviation(blocks[rates.name], fitted))
+            print(
+                f"{what} fitted on the {name} rows: {best.name}, {deviation(blocks[best.name], fitted):.1%} there, "
+                f"{deviation(blocks[best.name], reported):.1%} on the others"
+            )
     return 0
 
 
