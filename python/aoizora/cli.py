@@ -129,11 +129,11 @@ def _parser() -> argparse.ArgumentParser:
     inspect = command(
         "inspect", "list collectives, loops and memory of an HLO or StableHLO text", "aoizora inspect module.hlo.txt"
     )
-    inspect.add_argument("file", metavar="FILE", help="HLO or StableHLO text; - for standard input")
+    inspect.add_argument("file", metavar="FILE", help="HLO or StableHLO text, gzip or plain; - for standard input")
     inspect.add_argument("--json", action="store_true", help="print it as JSON")
     inspect.set_defaults(run=_inspect)
 
-    from aoizora.commands import maxdiffusion, measure, rank
+    from aoizora.commands import maxdiffusion, measure, rank, sweep
 
     maxdiffusion.add_export_arguments(
         command("export", "the lines to paste into MaxDiffusion", "aoizora export plan.json --to maxdiffusion")
@@ -153,6 +153,8 @@ def _parser() -> argparse.ArgumentParser:
             "rank", "the best device order for a compiled program as it is", "aoizora rank module.txt --slice v5e:2x4"
         )
     )
+
+    sweep.add_arguments(command("sweep", "many plans from one file; goes on where it was", "aoizora sweep sweep.toml"))
 
     reproduce = command(
         "reproduce",
@@ -296,19 +298,12 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    from aoizora import _core
+    from aoizora import _core, program_text
     from aoizora.report import terminal
 
+    text = program_text.read(options.file)
     try:
-        if options.file == "-":
-            text = sys.stdin.buffer.read()
-        else:
-            with open(options.file, "rb") as file:
-                text = file.read()
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {options.file}: {error.strerror}") from None
-    try:
-        result = _core.inspect(text.decode("utf-8", "replace"))
+        result = _core.inspect(text)
     except ParseError as error:
         raise ParseError(f"{options.file}, {error}", error.line, error.column) from None
     if options.json:
