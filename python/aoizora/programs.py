@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aoizora import _core
+from aoizora import _core, program_text
 from aoizora.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -179,13 +179,9 @@ def _text_of(program: Any) -> tuple[str, Any]:
     if isinstance(program, str):
         return program, None
     if isinstance(program, bytes):
-        return program.decode("utf-8", "replace"), None
+        return program_text.decode(program, "the program"), None
     if isinstance(program, os.PathLike):
-        try:
-            with open(program, "rb") as file:
-                return file.read().decode("utf-8", "replace"), None
-        except OSError as error:
-            raise InvalidRequest(f"cannot read {os.fspath(program)}: {error.strerror}") from None
+        return program_text.read(os.fspath(program)), None
     as_text = getattr(program, "as_text", None)
     if as_text is None or not hasattr(program, "input_shardings"):
         raise InvalidRequest(

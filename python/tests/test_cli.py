@@ -205,6 +205,44 @@ def test_inspect_reads_recorded_programs(name: str, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["opcodes"]
 
 
+def test_inspect_reads_compressed_programs_as_plain_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    packed = (DATA / "hlo" / "flash_d2c4.hlo.txt.gz").read_bytes()
+    plain = gzip.decompress(packed)
+    half = len(plain) // 2
+    said = []
+    for content in (plain, packed, gzip.compress(plain[:half]) + gzip.compress(plain[half:]) + b"\0" * 512):
+        Path("program").write_bytes(content)
+        assert main(["inspect", "program", "--json"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] == said[2]
+
+
+@pytest.mark.parametrize("fault", ["cut", "flipped", "header", "behind"])
+def test_inspect_refuses_damaged_gzip(fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = (DATA / "hlo" / "flash_d2c4.hlo.txt.gz").read_bytes()
+    middle = len(packed) // 2
+    content = {
+        "cut": packed[:middle],
+        "flipped": packed[:middle] + bytes([packed[middle] ^ 255]) + packed[middle + 1 :],
+        "header": packed[:2],
+        "behind": packed + b"x",
+    }[fault]
+    Path("program").write_bytes(content)
+    assert main(["inspect", "program"]) == 2
+    error = capsys.readouterr().err
+    assert "program" in error
+    assert "gzip" in error
+
+
+def test_inspect_bounds_what_a_file_unpacks_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aoizora.program_text.MOST_BYTES", 1 << 20)
+    Path("program").write_bytes(gzip.compress(b" " * (1 << 20)) + gzip.compress(b"HloModule m"))
+    assert main(["inspect", "program"]) == 2
+    assert str(1 << 20) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\x00\xff\xfe", b"HloModule x\n\nENTRY %m {\n  %a = f32[2] parameter(0)\n", b"module {"]
 )
