@@ -57,7 +57,8 @@ PricedPlacements price_placements(const ranking::CompiledProgram& program, std::
   priced.placements =
       placement::distinct_axis_orders(mesh, slice, axes_in_use({mesh.begin(), mesh.end()}, program)).placements;
   priced.q2.reserve(priced.placements.size());
-  for (const auto& p : priced.placements) priced.q2.push_back(ranking::score(program, p, slice, layers, options));
+  ranking::Scorer scorer(program, slice, layers, options);
+  for (const auto& p : priced.placements) priced.q2.push_back(scorer.score(p));
   return priced;
 }
 

@@ -393,7 +393,7 @@ Embedding gather_by_one_ring(const std::vector<std::vector<DeviceId>>& cycles, s
                              int directions, Router& router, const Rates& rates, Accumulator& accumulator) {
   if (cycles.empty()) {
     const std::vector<std::vector<DeviceId>> tour{short_tour(sorted_group, router)};
-    return gather_by_cycles(tour, directions, router);
+    return tour[0].size() > 2 ? gather_by_cycles(tour, directions, router) : gather_by_line(tour[0], router);
   }
   const std::span<const std::vector<DeviceId>> all(cycles);
   Embedding best = gather_by_cycles(all.first(1), directions, router);
@@ -478,42 +478,22 @@ DeviceId device_of(std::int32_t rank, std::span<const DeviceId> devices) {
   return devices[rank];
 }
 
-std::vector<Embedding> embeddings(const Pattern& pattern, std::span<const DeviceId> devices, const Network& network,
-                                  const Rates& rates, Accumulator& accumulator) {
+std::vector<Embedding> embeddings(const PlacedPattern& pattern, const Network& network, const Rates& rates,
+                                  Accumulator& accumulator) {
   Router router{network, {}};
   std::vector<Embedding> result;
-  if (pattern.kind == CollectiveKind::permute) {
-    for (const auto& [source, target] : pattern.pairs) {
-      const DeviceId from = device_of(source, devices), to = device_of(target, devices);
-      if (from == to) continue;
-      Embedding flow;
-      flow.phases.resize(1);
-      flow.latency_hops = router.transfer(from, to, 1.0, flow.phases[0]);
-      flow.stride = std::max(1.0, flow.latency_hops);
-      result.push_back(std::move(flow));
-    }
-    return result;
+  for (const auto& [from, to] : pattern.pairs) {
+    Embedding flow;
+    flow.phases.resize(1);
+    flow.latency_hops = router.transfer(from, to, 1.0, flow.phases[0]);
+    flow.stride = std::max(1.0, flow.latency_hops);
+    result.push_back(std::move(flow));
   }
-  ir::ReplicaGroups everyone;
-  if (pattern.groups.empty()) {
-    everyone.emplace_back(devices.size());
-    std::iota(everyone[0].begin(), everyone[0].end(), 0);
-  }
-  std::vector<DeviceId> group;
-  for (const auto& ranks : pattern.groups.empty() ? everyone : pattern.groups) {
-    group.clear();
-    for (const std::int32_t rank : ranks) group.push_back(device_of(rank, devices));
-    if (group.size() < 2) continue;
-    if (pattern.kind == CollectiveKind::broadcast) {
-      result.push_back(spread(group, router));
-      continue;
-    }
-    std::sort(group.begin(), group.end());
-    if (std::adjacent_find(group.begin(), group.end()) != group.end()) {
-      throw InvalidRequest(
-          "a replica group names one device twice; every member of a group must sit on a device of its own");
-    }
+  for (const std::vector<DeviceId>& group : pattern.groups) {
     switch (pattern.kind) {
+      case CollectiveKind::broadcast:
+        result.push_back(spread(group, router));
+        break;
       case CollectiveKind::all_to_all:
       case CollectiveKind::ragged_all_to_all:
         result.push_back(exchange_all(group, router));
@@ -596,14 +576,44 @@ void Network::route(DeviceId from, DeviceId to, std::vector<LinkId>& links) cons
   }
 }
 
-UnitCost unit_cost(const Pattern& pattern, std::span<const DeviceId> devices, const Network& network) {
+PlacedPattern place(const Pattern& pattern, std::span<const DeviceId> devices) {
+  PlacedPattern placed;
+  placed.kind = pattern.kind;
+  if (pattern.kind == CollectiveKind::permute) {
+    for (const auto& [source, target] : pattern.pairs) {
+      const DeviceId from = device_of(source, devices), to = device_of(target, devices);
+      if (from != to) placed.pairs.emplace_back(from, to);
+    }
+    std::sort(placed.pairs.begin(), placed.pairs.end());
+    return placed;
+  }
+  const auto add = [&](std::vector<DeviceId> group) {
+    if (group.size() < 2) return;
+    std::sort(group.begin() + (pattern.kind == CollectiveKind::broadcast ? 1 : 0), group.end());
+    if (std::adjacent_find(group.begin(), group.end()) != group.end()) {
+      throw InvalidRequest(
+          "a replica group names one device twice; every member of a group must sit on a device of its own");
+    }
+    placed.groups.push_back(std::move(group));
+  };
+  if (pattern.groups.empty()) add({devices.begin(), devices.end()});
+  for (const auto& ranks : pattern.groups) {
+    std::vector<DeviceId> group;
+    group.reserve(ranks.size());
+    for (const std::int32_t rank : ranks) group.push_back(device_of(rank, devices));
+    add(std::move(group));
+  }
+  std::sort(placed.groups.begin(), placed.groups.end());
+  return placed;
+}
+
+UnitCost unit_cost(const PlacedPattern& pattern, const Network& network) {
   const topology::Slice& slice = *network.slice;
   const Rates rates{network, calibration_of(slice, pattern.kind)};
   Accumulator now(slice.links.size()), total(slice.links.size());
-  const std::vector<Embedding> groups = embeddings(pattern, devices, network, rates, now);
+  const std::vector<Embedding> groups = embeddings(pattern, network, rates, now);
 
   UnitCost cost;
-  cost.dimension_seconds_per_byte.assign(network.dimensions + (network.ici_only ? 0 : 1), 0.0);
   if (groups.empty()) return cost;
 
   const double hop = slice.hardware.hop_seconds.value;
@@ -621,34 +631,36 @@ UnitCost unit_cost(const Pattern& pattern, std::span<const DeviceId> devices, co
   cost.paper_fixed_seconds = alpha;
 
   // Ψ / b: phase by phase, the fullest link of all groups together.
-  std::vector<double> busy(cost.dimension_seconds_per_byte.size());
+  std::vector<double> flows(slice.links.size(), 0.0), most_flows(slice.links.size(), 0.0);
   for (std::size_t phase = 0; phase < phases; ++phase) {
-    std::fill(busy.begin(), busy.end(), 0.0);
     double seconds = 0;
     for (const Embedding& group : groups) {
       if (phase >= group.phases.size()) continue;
-      for (const LinkLoad& load : group.phases[phase].loads) now.add(load.link, load.bytes);
+      for (const LinkLoad& load : group.phases[phase].loads) {
+        now.add(load.link, load.bytes);
+        flows[load.link] += 1;
+      }
       seconds = std::max(seconds, rates.flow_seconds(group.phases[phase].largest_flow));
     }
-    const double floor = seconds;
     for (const LinkId link : now.touched()) {
-      const double on_link = rates.seconds(link, now.bytes(link));
-      const int dimension = slice.links[link].dimension;
-      double& engine = busy[slice.links[link].kind == LinkKind::ici ? dimension : network.dimensions];
-      engine = std::max({engine, on_link, floor});
-      seconds = std::max(seconds, on_link);
+      seconds = std::max(seconds, rates.seconds(link, now.bytes(link)));
       total.add(link, now.bytes(link));
+      most_flows[link] = std::max(most_flows[link], flows[link]);
+      flows[link] = 0;
     }
     now.clear();
     cost.seconds_per_byte += seconds;
-    for (std::size_t d = 0; d < busy.size(); ++d) cost.dimension_seconds_per_byte[d] += busy[d];
   }
   std::sort(total.touched().begin(), total.touched().end());
   for (const LinkId link : total.touched()) {
-    cost.loads.push_back({link, total.bytes(link)});
-    cost.link_seconds_per_byte.push_back(rates.seconds(link, total.bytes(link)));
+    const double bytes = total.bytes(link);
+    cost.links.push_back({link, bytes, rates.seconds(link, bytes) / cost.seconds_per_byte, most_flows[link]});
   }
   return cost;
+}
+
+UnitCost unit_cost(const Pattern& pattern, std::span<const DeviceId> devices, const Network& network) {
+  return unit_cost(place(pattern, devices), network);
 }
 
 PhysicalCost physical_cost(const ir::Collective& collective, const placement::Placement& placement,
@@ -660,8 +672,7 @@ PhysicalCost physical_cost(const ir::Collective& collective, const placement::Pl
   cost.seconds = unit.fixed_seconds + bytes * unit.seconds_per_byte;
   cost.lone_group_seconds = unit.lone_fixed_seconds + bytes * unit.lone_seconds_per_byte;
   cost.paper_seconds = unit.paper_fixed_seconds + bytes * unit.paper_seconds_per_byte;
-  for (const double seconds : unit.dimension_seconds_per_byte) cost.dimension_seconds.push_back(bytes * seconds);
-  for (const LinkLoad& load : unit.loads) cost.loads.push_back({load.link, bytes * load.bytes});
+  for (const LinkUse& use : unit.links) cost.loads.push_back({use.link, bytes * use.bytes});
   return cost;
 }
 

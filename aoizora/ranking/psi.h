@@ -20,9 +20,7 @@ struct PhysicalCost {
   double seconds = 0;             ///< α_τ + Ψ / b_ICI + hops: all groups together
   double lone_group_seconds = 0;  ///< the slowest group if it ran alone: seconds minus this is what sharing costs
   double paper_seconds = 0;       ///< the paper's way: spans charged, no sharing between groups
-  std::vector<double>
-      dimension_seconds;  ///< busy time of each physical dimension's engine; one more entry for core and DCN links
-  std::vector<LinkLoad> loads;  ///< every link it uses, by link id
+  std::vector<LinkLoad> loads;    ///< every link it uses, by link id
 };
 
 /// Ψ: expands a collective into transfers over directed links. Ring where the group's chips close a cycle, line
@@ -39,6 +37,26 @@ struct Pattern {
   friend bool operator==(const Pattern&, const Pattern&) = default;
 };
 
+/// A pattern on its devices, without the names of ranks: equal for all placements under which the same chips do the
+/// same. Groups of two and more; only a broadcast's first device is told from the others; pairs of different devices.
+struct PlacedPattern {
+  topology::CollectiveKind kind{};
+  std::vector<std::vector<topology::DeviceId>> groups;
+  std::vector<std::pair<topology::DeviceId, topology::DeviceId>> pairs;
+  friend bool operator==(const PlacedPattern&, const PlacedPattern&) = default;
+};
+
+/// Throws InvalidRequest where a logical id has no device or a group names one twice.
+PlacedPattern place(const Pattern& pattern, std::span<const topology::DeviceId> devices);
+
+/// What a collective does to one link.
+struct LinkUse {
+  topology::LinkId link = 0;
+  double bytes = 0;  ///< over the whole run, for a byte of payload
+  double share = 0;  ///< of the link's time while the collective's bytes flow alone
+  double flows = 0;  ///< transfers over the link at one time
+};
+
 /// Ψ of a pattern for one byte of payload: every cost is `fixed + B x per_byte`.
 struct UnitCost {
   double fixed_seconds = 0;  ///< α_τ and hop latency
@@ -47,9 +65,7 @@ struct UnitCost {
   double lone_seconds_per_byte = 0;
   double paper_fixed_seconds = 0;
   double paper_seconds_per_byte = 0;
-  std::vector<double> dimension_seconds_per_byte;
-  std::vector<LinkLoad> loads;                ///< bytes on the link for a byte of payload
-  std::vector<double> link_seconds_per_byte;  ///< of the same links: load / rate
+  std::vector<LinkUse> links;  ///< by link id
 };
 
 /// The part of a slice that routing needs, laid out flat; built once for many patterns. The slice must outlive it.
@@ -67,7 +83,8 @@ class Network {
   std::vector<topology::LinkId> reverse;  ///< the same wire's other direction
 };
 
-/// Ψ of a pattern. Throws InvalidRequest where a logical id has no device.
+/// Ψ of a pattern on its devices.
+UnitCost unit_cost(const PlacedPattern& pattern, const Network& network);
 UnitCost unit_cost(const Pattern& pattern, std::span<const topology::DeviceId> devices, const Network& network);
 
 }  // namespace aoizora::ranking

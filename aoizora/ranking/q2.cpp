@@ -1,71 +1,80 @@
 #include "aoizora/ranking/q2.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <unordered_map>
+#include <utility>
 
 #include "aoizora/errors.h"
 #include "aoizora/prediction/prediction.h"
+#include "aoizora/ranking/flights.h"
 
 namespace aoizora::ranking {
 namespace {
 
-/// One collective under the placement.
-struct Priced {
-  const UnitCost* unit = nullptr;
-  double bytes = 0;
-  double seconds = 0;
-  std::vector<double> dimension_seconds;
-};
-
-/// A collective on the wire.
-struct Flight {
-  double begin = 0;
-  double end = 0;
-  std::int32_t collective = -1;
+struct PatternHash {
+  std::size_t operator()(const PlacedPattern& pattern) const {
+    SequenceHash hash;
+    std::size_t result = static_cast<std::size_t>(pattern.kind);
+    const auto add = [&](std::size_t value) { result = (result ^ value) * 1099511628211ULL; };
+    for (const auto& group : pattern.groups) add(hash(group));
+    for (const auto& [from, to] : pattern.pairs)
+      add((static_cast<std::size_t>(from) << 20) ^ static_cast<std::size_t>(to));
+    return result ^ (result >> 29);
+  }
 };
 
 /// What one run of a part of the program took.
 struct Measure {
   double seconds = 0;
-  double contention = 0;
   double exposed = 0;
 };
 
-/// RS_phys and R_cont (paper 4.4): the core walks the steps in order; a collective waits for the engines of the
-/// physical dimensions it uses and holds each for its busy time.
+/// The core walks the steps in order; collectives run beside it.
 class Timeline {
  public:
-  Timeline(const CompiledProgram& program, const std::vector<Priced>& priced, const topology::Slice& slice,
-           std::int64_t layers, const Q2Options& options)
+  /// Without `shares` no collective feels another.
+  Timeline(const CompiledProgram& program, std::span<const Priced> priced, Shares* shares, std::int64_t layers,
+           const Q2Options& options)
       : program_(program),
-        priced_(priced),
         layers_(layers),
         options_(options),
-        end_(program.collectives.size(), 0.0),
+        flights_(priced, shares),
         copy_end_(program.copies, 0.0),
-        utilisation_(slice.links.size(), 0.0),
         waited_(program.collectives.size(), 0.0),
-        runs_(program.collectives.size(), 0) {
-    std::size_t engines = 0;
-    for (const Priced& one : priced) engines = std::max(engines, one.dimension_seconds.size());
-    engine_free_.assign(engines, 0.0);
+        runs_(program.collectives.size(), 0) {}
+
+  void run() {
+    sequence(program_.entry);
+    now_ = std::max(now_, flights_.finish_all());
   }
 
-  void run(std::int32_t sequence) {
+  double seconds() const { return now_; }
+  double exposed() const { return exposed_; }
+  /// Whether some collective was slowed by another.
+  bool slowed() const { return flights_.slowed(); }
+  const Measure& block() const { return block_; }
+  double waited(std::int32_t collective) const {
+    return runs_[collective] > 0 ? waited_[collective] / static_cast<double>(runs_[collective]) : 0.0;
+  }
+
+ private:
+  void sequence(std::int32_t index) {
     if (options_.dependency_order) {
-      run_by_dependencies(program_.sequences[sequence]);
+      run_by_dependencies(program_.sequences[index]);
       return;
     }
-    for (const Step& step : program_.sequences[sequence].steps) {
+    for (const Step& step : program_.sequences[index].steps) {
       switch (step.kind) {
         case Step::Kind::start:
-          launch(step.collective, now_);
+          launch(step.collective);
           break;
         case Step::Kind::done:
           wait(step.collective);
           break;
         case Step::Kind::synchronous:
-          launch(step.collective, now_);
+          launch(step.collective);
           wait(step.collective);
           break;
         default:
@@ -74,21 +83,6 @@ class Timeline {
     }
   }
 
-  /// Counts the contention of what is still in flight.
-  void finish() {
-    for (const Flight& flight : flights_) now_ = std::max(now_, flight.end);
-    settle(now_);
-  }
-
-  double now() const { return now_; }
-  double contention() const { return contention_; }
-  double exposed() const { return exposed_; }
-  const Measure& block() const { return block_; }
-  double waited(std::int32_t collective) const {
-    return runs_[collective] > 0 ? waited_[collective] / static_cast<double>(runs_[collective]) : 0.0;
-  }
-
- private:
   void core(const Step& step) {
     switch (step.kind) {
       case Step::Kind::compute:
@@ -108,21 +102,14 @@ class Timeline {
     }
   }
 
-  void launch(std::int32_t collective, double earliest) {
-    const Priced& cost = priced_[collective];
-    double begin = earliest;
-    for (std::size_t d = 0; d < cost.dimension_seconds.size(); ++d) {
-      if (cost.dimension_seconds[d] > 0) begin = std::max(begin, engine_free_[d]);
-    }
-    for (std::size_t d = 0; d < cost.dimension_seconds.size(); ++d) {
-      if (cost.dimension_seconds[d] > 0) engine_free_[d] = begin + cost.dimension_seconds[d];
-    }
-    end_[collective] = begin + cost.seconds;
-    if (cost.seconds > 0) flights_.push_back({begin, end_[collective], collective});
+  /// What still runs from a trip before ends first.
+  void launch(std::int32_t collective, std::span<const std::int32_t> after = {}) {
+    if (flights_.in_flight(collective)) now_ = std::max(now_, flights_.finish(collective));
+    flights_.launch(collective, now_, after);
   }
 
   void wait(std::int32_t collective) {
-    const double waited = std::max(0.0, end_[collective] - now_);
+    const double waited = std::max(0.0, flights_.finish(collective) - now_);
     waited_[collective] += waited;
     ++runs_[collective];
     exposed_ += waited;
@@ -136,10 +123,7 @@ class Timeline {
     const auto release = [&](std::int32_t finished) {
       for (const Step& step : sequence.steps) {
         const bool begins = step.kind == Step::Kind::start || step.kind == Step::Kind::synchronous;
-        if (!begins || step.ready != finished) continue;
-        double earliest = now_;
-        for (const std::int32_t before : step.after) earliest = std::max(earliest, end_[before]);
-        launch(step.collective, earliest);
+        if (begins && step.ready == finished) launch(step.collective, step.after);
       }
     };
     const auto need = [&](std::int32_t at) {
@@ -158,102 +142,65 @@ class Timeline {
     need(count);
   }
 
-  /// Runs the body until it repeats, then adds the remaining trips as copies of the last one.
+  /// Everything of the past that a trip can feel, relative to now.
+  std::vector<double> state() {
+    std::vector<double> state{std::max(0.0, copy_free_ - now_)};
+    for (const double end : copy_end_) state.push_back(std::max(0.0, end - now_));
+    flights_.append_state(now_, state);
+    return state;
+  }
+
+  static bool alike(std::span<const double> a, std::span<const double> b, double seconds) {
+    constexpr double rounding = 1e-12;
+    if (a.size() != b.size()) return false;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (std::abs(a[i] - b[i]) > rounding * std::max({std::abs(a[i]), std::abs(b[i]), seconds})) return false;
+    }
+    return true;
+  }
+
+  /// Runs trips until one ends as it began, or the third; the remaining ones are copies of it.
   void loop(const Step& step) {
+    constexpr std::int64_t most_trips = 3;  // extract() counts on it
     const bool is_block = step.body == program_.block;
     const std::int64_t trips = is_block ? layers_ : step.trips;
-    const std::int64_t simulated = std::min<std::int64_t>(trips, is_block ? 3 : 2);
-    Measure last;
-    double begin = now_;
-    settle(now_);
-    std::vector<double> engines, ends, copies;
-    for (std::int64_t trip = 0; trip < simulated; ++trip) {
-      if (trip + 1 == simulated && trips > simulated) {
-        engines = engine_free_;
-        ends = end_;
-        copies = copy_end_;
-      }
+    std::vector<double> before = state();
+    for (std::int64_t trip = 0; trip < trips; ++trip) {
       if (is_block) {
         std::fill(waited_.begin(), waited_.end(), 0.0);
         std::fill(runs_.begin(), runs_.end(), 0);
       }
-      begin = now_;
-      const double contention = contention_, exposed = exposed_;
-      run(step.body);
-      settle(now_);
-      last = {now_ - begin, contention_ - contention, exposed_ - exposed};
+      const double begin = now_, exposed = exposed_;
+      sequence(step.body);
+      const Measure last{now_ - begin, exposed_ - exposed};
+      if (is_block) block_ = last;
+      std::vector<double> after = state();
+      if (trip + 1 < most_trips && !alike(before, after, last.seconds)) {
+        before = std::move(after);
+        continue;
+      }
+      skip(static_cast<double>(trips - trip - 1), begin, last);
+      return;
     }
-    if (is_block && simulated > 0) block_ = last;
-    const double rest = static_cast<double>(trips - simulated);
-    if (!(rest > 0)) return;
-    const double shift = rest * last.seconds;
-    for (std::size_t i = 0; i < engines.size(); ++i) engine_free_[i] += engine_free_[i] != engines[i] ? shift : 0.0;
-    for (std::size_t i = 0; i < ends.size(); ++i) end_[i] += end_[i] != ends[i] ? shift : 0.0;
-    for (std::size_t i = 0; i < copies.size(); ++i) copy_end_[i] += copy_end_[i] != copies[i] ? shift : 0.0;
-    for (Flight& flight : flights_) {
-      if (flight.begin < begin) continue;
-      flight.begin += shift;
-      flight.end += shift;
-    }
+  }
+
+  /// Adds copies of the last trip, which began at `begin`; what began in it goes on after the last copy.
+  void skip(double times, double begin, const Measure& last) {
+    const double shift = times * last.seconds;
+    flights_.shift(begin, shift);
+    for (double& end : copy_end_) end += end > now_ ? shift : 0.0;
+    copy_free_ += copy_free_ > now_ ? shift : 0.0;
     now_ += shift;
-    settled_ += shift;
-    copy_free_ += copy_free_ > begin ? shift : 0.0;
-    contention_ += rest * last.contention;
-    exposed_ += rest * last.exposed;
-  }
-
-  /// R_cont over [settled, until]: in each interval the fullest link's time over the collectives in flight, each spread
-  /// evenly over its own run, less the interval, which the engines have charged. One alone never fills a link beyond
-  /// its own run.
-  void settle(double until) {
-    if (flights_.size() > 1) {
-      edges_.clear();
-      edges_.push_back(settled_);
-      edges_.push_back(until);
-      for (const Flight& flight : flights_) {
-        if (flight.begin > settled_ && flight.begin < until) edges_.push_back(flight.begin);
-        if (flight.end > settled_ && flight.end < until) edges_.push_back(flight.end);
-      }
-      std::sort(edges_.begin(), edges_.end());
-      for (std::size_t i = 0; i + 1 < edges_.size(); ++i) contention_ += excess(edges_[i], edges_[i + 1]);
-    }
-    settled_ = std::max(settled_, until);
-    std::erase_if(flights_, [&](const Flight& flight) { return flight.end <= settled_; });
-  }
-
-  double excess(double begin, double end) {
-    if (!(end > begin)) return 0;
-    int in_flight = 0;
-    double fullest = 0;
-    for (const Flight& flight : flights_) {
-      if (flight.begin <= begin && flight.end >= end) ++in_flight;
-    }
-    if (in_flight < 2) return 0;
-    for (const Flight& flight : flights_) {
-      if (flight.begin > begin || flight.end < end) continue;
-      const Priced& cost = priced_[flight.collective];
-      const double scale = cost.bytes / options_.rate_scale / (flight.end - flight.begin);
-      for (std::size_t l = 0; l < cost.unit->loads.size(); ++l) {
-        double& link = utilisation_[cost.unit->loads[l].link];
-        link += cost.unit->link_seconds_per_byte[l] * scale;
-        fullest = std::max(fullest, link);
-      }
-    }
-    for (const Flight& flight : flights_) {
-      for (const LinkLoad& load : priced_[flight.collective].unit->loads) utilisation_[load.link] = 0;
-    }
-    constexpr double rounding = 1e-9;
-    return fullest > 1 + rounding ? (end - begin) * (fullest - 1) : 0.0;
+    exposed_ += times * last.exposed;
   }
 
   const CompiledProgram& program_;
-  const std::vector<Priced>& priced_;
   const std::int64_t layers_;
   const Q2Options& options_;
-  double now_ = 0, settled_ = 0, contention_ = 0, exposed_ = 0, copy_free_ = 0;
-  std::vector<double> engine_free_, end_, copy_end_, utilisation_, waited_, edges_;
+  double now_ = 0, exposed_ = 0, copy_free_ = 0;
+  Flights flights_;
+  std::vector<double> copy_end_, waited_;
   std::vector<std::int64_t> runs_;
-  std::vector<Flight> flights_;
   Measure block_;
 };
 
@@ -293,76 +240,130 @@ void count_runs(const CompiledProgram& program, std::int32_t sequence, std::int6
   }
 }
 
-Q2 evaluate(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
-            std::int64_t layers, const Q2Options& options, bool breakdown) {
-  check(program, placement, slice, layers, options);
-  const Network network(slice);
-  std::vector<UnitCost> units;
-  units.reserve(program.patterns.size());
-  for (const Pattern& pattern : program.patterns) units.push_back(unit_cost(pattern, placement.devices, network));
+}  // namespace
 
-  std::vector<Priced> priced(program.collectives.size());
-  for (std::size_t c = 0; c < priced.size(); ++c) {
-    Priced& one = priced[c];
-    one.unit = &units[program.pattern_of[c]];
-    one.bytes = static_cast<double>(program.collectives[c].payload_bytes());
-    one.seconds = one.unit->fixed_seconds + one.bytes * one.unit->seconds_per_byte / options.rate_scale;
-    for (const double seconds : one.unit->dimension_seconds_per_byte) {
-      one.dimension_seconds.push_back(one.bytes * seconds / options.rate_scale);
-    }
+struct Scorer::State {
+  State(const CompiledProgram& given, const topology::Slice& on, std::int64_t depth, const Q2Options& wanted)
+      : program(given), slice(on), layers(depth), options(wanted), network(on), shares(units, on.links.size()) {
+    for (const ir::Collective& collective : program.collectives)
+      bytes.push_back(static_cast<double>(collective.payload_bytes()));
   }
 
-  Timeline timeline(program, priced, slice, layers, options);
-  timeline.run(program.entry);
-  timeline.finish();
+  void price(const placement::Placement& placement);
+  std::int32_t unit_of(const PlacedPattern& pattern);
+  Q2 evaluate(const placement::Placement& placement, bool breakdown);
+  void explain(const Timeline& timeline, std::size_t ranks, std::int32_t sequence, Q2& q2) const;
+
+  const CompiledProgram& program;
+  const topology::Slice& slice;
+  const std::int64_t layers;
+  const Q2Options options;
+  const Network network;
+  std::vector<double> bytes;  ///< of each collective
+  std::vector<UnitCost> units;
+  std::size_t links_kept = 0;  ///< in all units
+  std::unordered_map<PlacedPattern, std::int32_t, PatternHash> known;
+  Shares shares;
+  std::vector<std::int32_t> unit_of_pattern;
+  std::vector<Priced> priced;
+};
+
+std::int32_t Scorer::State::unit_of(const PlacedPattern& pattern) {
+  const auto [found, is_new] = known.try_emplace(pattern, static_cast<std::int32_t>(units.size()));
+  if (is_new) {
+    units.push_back(unit_cost(pattern, network));
+    links_kept += units.back().links.size();
+  }
+  return found->second;
+}
+
+void Scorer::State::price(const placement::Placement& placement) {
+  constexpr std::size_t most_links_kept = std::size_t{1} << 21;
+  if (links_kept > most_links_kept) {
+    known.clear();
+    units.clear();
+    shares.forget();
+    links_kept = 0;
+  }
+  unit_of_pattern.clear();
+  for (const Pattern& pattern : program.patterns) unit_of_pattern.push_back(unit_of(place(pattern, placement.devices)));
+  priced.resize(program.collectives.size());
+  for (std::size_t c = 0; c < priced.size(); ++c) {
+    Priced& one = priced[c];
+    one.unit = unit_of_pattern[program.pattern_of[c]];
+    const UnitCost& unit = units[one.unit];
+    one.latency_seconds = unit.fixed_seconds;
+    one.flow_seconds = bytes[c] * unit.seconds_per_byte / options.rate_scale;
+  }
+}
+
+Q2 Scorer::State::evaluate(const placement::Placement& placement, bool breakdown) {
+  check(program, placement, slice, layers, options);
+  price(placement);
+  Timeline timeline(program, priced, &shares, layers, options);
+  timeline.run();
   const bool has_block = program.block >= 0;
-  const Measure block = timeline.block();
+  const Measure block = has_block ? timeline.block() : Measure{timeline.seconds(), timeline.exposed()};
   Q2 q2;
-  q2.contention_seconds = has_block ? block.contention : timeline.contention();
-  q2.exposed_communication_seconds = has_block ? block.exposed : timeline.exposed();
-  q2.block_seconds = has_block ? block.seconds + block.contention : 0.0;
+  q2.exposed_communication_seconds = block.exposed;
+  if (timeline.slowed()) {  // RS_phys: the same schedule, each collective as fast as alone
+    Timeline alone(program, priced, nullptr, layers, options);
+    alone.run();
+    q2.contention_seconds = std::max(0.0, block.seconds - (has_block ? alone.block().seconds : alone.seconds()));
+  }
+  q2.block_seconds = has_block ? block.seconds : 0.0;
   const double repeated = static_cast<double>(layers) * q2.block_seconds;
-  q2.outside_seconds = std::max(0.0, timeline.now() + timeline.contention() - repeated);
+  q2.outside_seconds = std::max(0.0, timeline.seconds() - repeated);
   q2.step_seconds = q2.outside_seconds + repeated;
   const std::int32_t shown = has_block ? program.block : program.entry;
   q2.compute = program.sequences[shown].compute;
-  if (!breakdown) return q2;
+  if (breakdown) explain(timeline, placement.devices.size(), shown, q2);
+  return q2;
+}
 
+void Scorer::State::explain(const Timeline& timeline, std::size_t ranks, std::int32_t sequence, Q2& q2) const {
   std::vector<std::int64_t> runs(program.collectives.size(), 0);
   std::vector<std::int32_t> order;
-  count_runs(program, shown, 1, runs, order);
+  count_runs(program, sequence, 1, runs, order);
   for (const std::int32_t c : order) {
-    const Priced& one = priced[c];
+    const UnitCost& unit = units[priced[c].unit];
     const ir::Collective& collective = program.collectives[c];
     CollectiveCost cost;
     cost.collective = c;
     cost.kind = collective.kind;
     cost.name = program.collective_names[c];
     cost.runs = static_cast<double>(runs[c]);
-    cost.bytes = one.bytes;
-    cost.seconds = one.seconds;
+    cost.bytes = bytes[c];
+    cost.seconds = priced[c].seconds();
     cost.exposed_seconds = timeline.waited(c);
-    const double lone = one.unit->lone_fixed_seconds + one.bytes * one.unit->lone_seconds_per_byte / options.rate_scale;
-    cost.contention_seconds = std::max(0.0, one.seconds - lone);
-    const std::size_t members = collective.groups.empty() ? placement.devices.size() : collective.groups.front().size();
-    const double volume = one.bytes * prediction::volume_factor(collective.kind, static_cast<std::int64_t>(members));
-    cost.effective_bytes_per_second = one.seconds > 0 ? volume / one.seconds : 0.0;
-    for (const LinkLoad& load : one.unit->loads) cost.links.push_back(load.link);
+    const double lone = unit.lone_fixed_seconds + bytes[c] * unit.lone_seconds_per_byte / options.rate_scale;
+    cost.contention_seconds = std::max(0.0, cost.seconds - lone);
+    const std::size_t members = collective.groups.empty() ? ranks : collective.groups.front().size();
+    const double volume = bytes[c] * prediction::volume_factor(collective.kind, static_cast<std::int64_t>(members));
+    cost.effective_bytes_per_second = cost.seconds > 0 ? volume / cost.seconds : 0.0;
+    for (const LinkUse& use : unit.links) cost.links.push_back(use.link);
     q2.collectives.push_back(std::move(cost));
   }
-  return q2;
 }
 
-}  // namespace
+Scorer::Scorer(const CompiledProgram& program, const topology::Slice& slice, std::int64_t layers,
+               const Q2Options& options)
+    : state_(std::make_unique<State>(program, slice, layers, options)) {}
+Scorer::~Scorer() = default;
+Scorer::Scorer(Scorer&&) noexcept = default;
+Scorer& Scorer::operator=(Scorer&&) noexcept = default;
+
+Q2 Scorer::score(const placement::Placement& placement) { return state_->evaluate(placement, false); }
+Q2 Scorer::explain(const placement::Placement& placement) { return state_->evaluate(placement, true); }
 
 Q2 score(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
          std::int64_t layers, const Q2Options& options) {
-  return evaluate(program, placement, slice, layers, options, false);
+  return Scorer(program, slice, layers, options).score(placement);
 }
 
 Q2 explain(const CompiledProgram& program, const placement::Placement& placement, const topology::Slice& slice,
            std::int64_t layers, const Q2Options& options) {
-  return evaluate(program, placement, slice, layers, options, true);
+  return Scorer(program, slice, layers, options).explain(placement);
 }
 
 double hbm_bytes_at_depth(const CompiledProgram& program, std::int64_t proxy_total_bytes, std::int64_t layers) {

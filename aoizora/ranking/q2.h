@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,15 +30,37 @@ struct CollectiveCost {
   std::vector<topology::LinkId> links;
 };
 
-/// Q2 = RS_phys + R_cont (paper 4.4), of the deployed depth.
+/// Q2 = RS_phys + R_cont (paper 4.4), of the deployed depth. RS_phys: the schedule with every collective as fast as
+/// alone. R_cont: what is added by collectives in flight together that share links, max-min fairly, instead of the
+/// paper's one engine a dimension.
 struct Q2 {
   double step_seconds = 0;   ///< one denoising step at full depth: entry + layers x block + exit
   double block_seconds = 0;  ///< one block, R_cont included
   double outside_seconds = 0;
-  double contention_seconds = 0;             ///< R_cont of one block
-  double exposed_communication_seconds = 0;  ///< of one block
+  double contention_seconds = 0;             ///< R_cont of one block, never negative
+  double exposed_communication_seconds = 0;  ///< of one block, R_cont included
   ComputeSplit compute;                      ///< of one block
   std::vector<CollectiveCost> collectives;   ///< of one block, in schedule order; filled by explain() only
+};
+
+/// Scores placements of one program one after the other, remembering what does not depend on the placement and what
+/// placements have in common; the answers do not depend on which came before. Not for several threads at once. Program
+/// and slice must outlive it.
+class Scorer {
+ public:
+  Scorer(const CompiledProgram& program, const topology::Slice& slice, std::int64_t layers,
+         const Q2Options& options = {});
+  ~Scorer();
+  Scorer(Scorer&&) noexcept;
+  Scorer& operator=(Scorer&&) noexcept;
+
+  Q2 score(const placement::Placement& placement);
+  /// The same with the breakdown.
+  Q2 explain(const placement::Placement& placement);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 /// Score of one placement. Costs microseconds to milliseconds; safe to call from many threads.

@@ -4,9 +4,12 @@
 #include <boost/json.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <random>
 #include <string>
+#include <thread>
 
 #include "aoizora/errors.h"
+#include "aoizora/ranking/flights.h"
 #include "aoizora/ranking/rank_program.h"
 #include "aoizora/ranking/test_programs.h"
 
@@ -25,12 +28,22 @@ struct Schedule {
   CompiledProgram program;
 
   Schedule() { program.sequences.emplace_back(); }
-  std::int32_t add(ir::ReplicaGroups groups, std::int64_t bytes) {
+  std::int32_t add(ir::ReplicaGroups groups, std::int64_t bytes, CollectiveKind kind = CollectiveKind::all_gather) {
     ir::Collective collective;
-    collective.kind = CollectiveKind::all_gather;
+    collective.kind = kind;
     collective.groups = std::move(groups);
     collective.result_bytes = collective.operand_bytes = bytes;
-    program.patterns.push_back({collective.kind, collective.groups, {}});
+    return add(std::move(collective));
+  }
+  std::int32_t permute(std::vector<std::pair<std::int32_t, std::int32_t>> pairs, std::int64_t bytes) {
+    ir::Collective collective;
+    collective.kind = CollectiveKind::permute;
+    collective.pairs = std::move(pairs);
+    collective.result_bytes = collective.operand_bytes = bytes;
+    return add(std::move(collective));
+  }
+  std::int32_t add(ir::Collective collective) {
+    program.patterns.push_back({collective.kind, collective.groups, collective.pairs});
     program.pattern_of.push_back(static_cast<std::int32_t>(program.patterns.size()) - 1);
     program.collectives.push_back(std::move(collective));
     program.collective_names.emplace_back("c");
@@ -88,52 +101,129 @@ BOOST_AUTO_TEST_CASE(SynchronousStops_AsynchronousHides) {
   }
 }
 
-// One engine a physical dimension: rows and columns overlap, two on the rows follow each other.
-BOOST_AUTO_TEST_CASE(SameDimensionSerialises_DifferentOverlap) {
-  const auto slice = topology::make_slice("v5e:2x2");
-  const auto both = [&](const ir::ReplicaGroups& first, const ir::ReplicaGroups& second) {
-    Schedule schedule;
-    const auto a = schedule.add(first, 100 * megabyte), b = schedule.add(second, 100 * megabyte);
-    schedule.step(Step::Kind::start, a).step(Step::Kind::start, b).step(Step::Kind::done, a).step(Step::Kind::done, b);
-    const double once = seconds_of(schedule, a, slice);
-    return schedule.seconds(slice) / once;
-  };
-  BOOST_TEST(both(rows, columns) == 1.0, boost::test_tools::tolerance(1e-3));
-  BOOST_TEST(both(rows, rows) == 2.0, boost::test_tools::tolerance(0.02));
+/// v5e without what does not depend on bytes.
+topology::Slice without_latency(const std::string& name) {
+  const auto slice = topology::make_slice(name);
+  auto hardware = slice.hardware;
+  hardware.hop_seconds.value = 0;
+  for (auto& [kind, rate] : hardware.collectives) rate.alpha_seconds.value = 0;
+  return topology::build_slice(slice.name, slice.dims, slice.wraps, slice.cores_per_chip, hardware);
 }
 
-// R_cont: none for one collective alone, none where collectives share no link; where one spreads its traffic over a
-// longer run than its engine was charged for and another comes in, the shared link is charged. Never negative.
-BOOST_AUTO_TEST_CASE(Contention_OnlyBetweenCollectivesThatShareALink) {
-  const auto slice = topology::make_slice("v5e:2x4");
-  const auto contention = [&](const ir::ReplicaGroups& first, const ir::ReplicaGroups& second,
-                              std::int64_t second_bytes) {
+// Collectives contend where they share directed links and nowhere else: rows and columns do not, two permutes in
+// opposite directions do not, two on the same rows take turns.
+BOOST_AUTO_TEST_CASE(SharedLinksAreShared_NothingElseIs) {
+  const auto slice = without_latency("v5e:2x4");
+  const auto both = [&](const auto& first, const auto& second) {
     Schedule schedule;
-    const auto a = schedule.add(first, 400 * megabyte);
-    schedule.step(Step::Kind::start, a);
-    if (second_bytes > 0) {
-      const auto b = schedule.add(second, second_bytes);
-      schedule.step(Step::Kind::start, b).step(Step::Kind::done, b);
-    }
-    schedule.step(Step::Kind::done, a);
-    return score(schedule.program, ranking::identity(slice), slice, 1).contention_seconds;
+    const auto a = first(schedule), b = second(schedule);
+    schedule.step(Step::Kind::start, a).step(Step::Kind::start, b).step(Step::Kind::done, a).step(Step::Kind::done, b);
+    const Q2 q2 = score(schedule.program, ranking::identity(slice), slice, 1);
+    const double once = std::max(seconds_of(schedule, a, slice), seconds_of(schedule, b, slice));
+    BOOST_TEST(q2.contention_seconds == q2.step_seconds - once, boost::test_tools::tolerance(1e-9));
+    return q2.step_seconds / once;
   };
-  const ir::ReplicaGroups all{{0, 1, 2, 3, 4, 5, 6, 7}}, across{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
-      along{{0, 1, 2, 3}, {4, 5, 6, 7}};
-  BOOST_TEST(contention(all, {}, 0) == 0.0);
-  BOOST_TEST(contention(along, across, 400 * megabyte) == 0.0);
-  BOOST_TEST(contention(all, across, 400 * megabyte) >= 0.0);
+  const ir::ReplicaGroups along{{0, 1, 2, 3}, {4, 5, 6, 7}}, across{{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  const auto gather = [](const ir::ReplicaGroups& groups) {
+    return [groups](Schedule& schedule) { return schedule.add(groups, 100 * megabyte); };
+  };
+  const auto permute = [](std::vector<std::pair<std::int32_t, std::int32_t>> pairs) {
+    return [pairs](Schedule& schedule) { return schedule.permute(pairs, 100 * megabyte); };
+  };
+  const auto exactly = boost::test_tools::tolerance(1e-9);
+  BOOST_TEST(both(gather(along), gather(across)) == 1.0, exactly);
+  BOOST_TEST(both(gather(along), gather(along)) == 2.0, exactly);
+  BOOST_TEST(both(permute({{0, 1}, {1, 2}, {2, 3}}), permute({{3, 2}, {2, 1}, {1, 0}})) == 1.0, exactly);
+  BOOST_TEST(both(permute({{0, 1}}), permute({{4, 5}})) == 1.0, exactly);
+  // Paper, Figure 3: alone 23 GB/s, 15.2 where two share a link, in one collective or in two.
+  BOOST_TEST(both(permute({{0, 2}}), permute({{1, 3}})) == 23 / 15.2, boost::test_tools::tolerance(0.005));
+}
 
-  // All-to-all keeps the lines of four busy longer than the pairs across them; pairs that come in early share those
-  // wires.
-  Schedule schedule;
-  const auto a = schedule.add(all, 800 * megabyte);
-  schedule.program.collectives[a].kind = schedule.program.patterns[a].kind = CollectiveKind::all_to_all;
-  const auto cost = ranking::physical_cost(schedule.program.collectives[a], ranking::identity(slice), slice);
-  BOOST_REQUIRE(cost.dimension_seconds[0] < cost.dimension_seconds[1]);
-  const auto b = schedule.add(across, 800 * megabyte);
-  schedule.step(Step::Kind::start, a).step(Step::Kind::start, b).step(Step::Kind::done, a).step(Step::Kind::done, b);
-  BOOST_TEST(score(schedule.program, ranking::identity(slice), slice, 1).contention_seconds > 0);
+// A later one slows the first only from then on; a link is parted among the transfers on it, not among collectives.
+BOOST_AUTO_TEST_CASE(Sharing_IsFromWhenTheyMeetAndTransferByTransfer) {
+  const auto slice = without_latency("v5e:2x4");
+  const auto waits = [&](const Schedule& schedule) {
+    std::vector<double> result;
+    for (const auto& cost : ranking::explain(schedule.program, ranking::identity(slice), slice, 1).collectives)
+      result.push_back(cost.exposed_seconds);
+    return result;
+  };
+  Schedule late;
+  const ir::ReplicaGroups along{{0, 1, 2, 3}, {4, 5, 6, 7}};
+  const auto a = late.add(along, 100 * megabyte), b = late.add(along, 100 * megabyte);
+  const double once = seconds_of(late, a, slice);
+  late.step(Step::Kind::start, a).compute(once / 2).step(Step::Kind::start, b);
+  late.step(Step::Kind::done, a).step(Step::Kind::done, b);
+  const std::vector<double> ends{once, once / 2};  // 1.5 and 2 of it, seen from where the core waits
+  BOOST_TEST(waits(late) == ends, boost::test_tools::tolerance(1e-9) << boost::test_tools::per_element());
+
+  Schedule uneven;  // one transfer over the middle link beside two of another collective
+  const auto one = uneven.permute({{1, 2}}, 100 * megabyte), two = uneven.permute({{0, 2}, {1, 3}}, 100 * megabyte);
+  uneven.step(Step::Kind::start, one).step(Step::Kind::start, two);
+  uneven.step(Step::Kind::done, one).step(Step::Kind::done, two);
+  BOOST_TEST(waits(uneven)[0] == 3 * 100e6 / 30.4e9, boost::test_tools::tolerance(0.005));
+  BOOST_TEST(waits(uneven)[1] == 0, boost::test_tools::tolerance(1e-12));
+}
+
+// R_cont: none for one alone; what hides under compute costs nothing, however much it shares.
+BOOST_AUTO_TEST_CASE(Contention_IsWhatTheCoreFeels) {
+  const auto slice = without_latency("v5e:2x4");
+  const ir::ReplicaGroups along{{0, 1, 2, 3}, {4, 5, 6, 7}};
+  for (const int others : {0, 1, 2}) {
+    for (const double compute : {0.0, 1.0}) {
+      Schedule schedule;
+      std::vector<std::int32_t> all;
+      for (int k = 0; k <= others; ++k) all.push_back(schedule.add(along, 100 * megabyte));
+      for (const auto c : all) schedule.step(Step::Kind::start, c);
+      schedule.compute(compute);
+      for (const auto c : all) schedule.step(Step::Kind::done, c);
+      const double once = seconds_of(schedule, all[0], slice);
+      const double contention = score(schedule.program, ranking::identity(slice), slice, 1).contention_seconds;
+      BOOST_TEST(contention == (compute > 0 ? 0.0 : others * once), boost::test_tools::tolerance(1e-9));
+    }
+  }
+}
+
+// Of random collectives in flight together: no link is over-full, and nobody gets less than if every transfer got an
+// even part of every link it crosses.
+BOOST_DATA_TEST_CASE(Sharing_FillsNoLinkTwiceAndStarvesNobody, boost::unit_test::data::xrange(60), seed) {
+  std::mt19937 random(static_cast<unsigned>(seed));
+  const auto slice = topology::make_slice(seed % 2 ? "v5e:4x4" : "v5e:2x4");
+  const ranking::Network network(slice);
+  const auto n = static_cast<std::int32_t>(slice.devices.size());
+  std::vector<ranking::UnitCost> units;
+  std::vector<std::int32_t> together;
+  for (std::int32_t k = 0; k < 2 + seed % 4; ++k) {
+    placement::Placement placement = ranking::identity(slice);
+    std::shuffle(placement.devices.begin(), placement.devices.end(), random);
+    ranking::Pattern pattern;
+    pattern.kind = topology::all_collective_kinds[random() % topology::all_collective_kinds.size()];
+    const std::int32_t size = 2 << (random() % 2);
+    for (std::int32_t rank = 0; rank < n; ++rank) {
+      if (rank % size == 0) pattern.groups.emplace_back();
+      pattern.groups.back().push_back(rank);
+      if (rank > 0) pattern.pairs.emplace_back(rank - 1, rank);
+    }
+    units.push_back(ranking::unit_cost(ranking::place(pattern, placement.devices), network));
+    together.push_back(k);
+  }
+  ranking::Shares shares(units, slice.links.size());
+  const auto given = shares.rates(together);
+  const std::vector<double> rates(given.begin(), given.end());
+  std::vector<double> used(slice.links.size(), 0.0), transfers(slice.links.size(), 0.0);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    for (const auto& use : units[i].links) {
+      used[use.link] += rates[i] * use.share;
+      transfers[use.link] += use.flows;
+    }
+  }
+  for (const double part : used) BOOST_TEST(part <= 1 + 1e-9);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    double even = 1;
+    for (const auto& use : units[i].links) even = std::min(even, use.flows / transfers[use.link] / use.share);
+    BOOST_TEST(rates[i] >= even * (1 - 1e-9));
+    BOOST_TEST(rates[i] <= 1);
+  }
 }
 
 // The dependency model lets a collective begin when its operands are ready and waits where the result is needed.
@@ -193,6 +283,34 @@ BOOST_AUTO_TEST_CASE(Recorded_Laws) {
       BOOST_TEST(score(program, placement, slice, 40, by_dependency).block_seconds == q2.block_seconds,
                  boost::test_tools::tolerance(0.15));
     }
+  }
+}
+
+// A scorer remembers nothing wrong, and many may work at once: the same bits as a new one for each placement.
+BOOST_AUTO_TEST_CASE(Recorded_AnswersDoNotDependOnWhatCameBefore) {
+  for (const auto& [file, name] : ranking::recorded_programs) {
+    const auto slice = topology::make_slice(name);
+    const CompiledProgram program = recorded(file, slice);
+    std::mt19937 random(7);
+    std::vector<placement::Placement> placements;
+    for (int k = 0; k < 12; ++k) {
+      placements.push_back(ranking::identity(slice));
+      std::shuffle(placements.back().devices.begin(), placements.back().devices.end(), random);
+    }
+    std::vector<double> fresh;
+    for (const auto& placement : placements) fresh.push_back(score(program, placement, slice, 40).step_seconds);
+    std::vector<std::vector<double>> remembered(3, std::vector<double>(placements.size()));
+    std::vector<std::thread> threads;
+    for (auto& seconds : remembered) {
+      threads.emplace_back([&] {
+        ranking::Scorer scorer(program, slice, 40);
+        for (int round = 0; round < 2; ++round) {
+          for (std::size_t k = placements.size(); k-- > 0;) seconds[k] = scorer.score(placements[k]).step_seconds;
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& seconds : remembered) BOOST_TEST(seconds == fresh, boost::test_tools::per_element());
   }
 }
 

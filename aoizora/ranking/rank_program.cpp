@@ -167,18 +167,19 @@ std::string rank_json(const ir::Program& program, const topology::Slice& slice,
   const Q2Options q2_options{options.rate_scale, false};
   const std::int64_t layers = compiled.proxy_layers;
   const placement::Placement row_major = placement::row_major(slice);
-  const Q2 base = explain(compiled, row_major, slice, layers, q2_options);
+  Scorer scorer(compiled, slice, layers, q2_options);
+  const Q2 base = scorer.explain(row_major);
   const placement::Placement* best = &row_major;
   double least = base.step_seconds, most = base.step_seconds;
   for (const placement::Placement& candidate : distinct.placements) {
-    const double seconds = score(compiled, candidate, slice, layers, q2_options).step_seconds;
+    const double seconds = scorer.score(candidate).step_seconds;
     most = std::max(most, seconds);
     if (seconds < least * (1 - 1e-9)) {
       least = seconds;
       best = &candidate;
     }
   }
-  const Q2 winner = explain(compiled, *best, slice, layers, q2_options);
+  const Q2 winner = scorer.explain(*best);
 
   json::array collectives;
   for (std::size_t k = 0; k < base.collectives.size() && k < winner.collectives.size(); ++k) {

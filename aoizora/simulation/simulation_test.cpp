@@ -303,8 +303,8 @@ BOOST_AUTO_TEST_CASE(ScheduleJson_HoldsTheProgram) {
   BOOST_TEST(value.at("slice").at("links").as_array().size() == slice.links.size());
 }
 
-// Beside the planner's Q2, which adds link loads up and lets collectives queue: how far they are apart is printed with
-// --log_level=message; where no collective overlaps another they price the same transfers and must agree.
+// Beside the planner's Q2, which takes a collective for one flow over all its links: how far they are apart is printed
+// with --log_level=message; where no collective overlaps another they price the same transfers and must agree.
 BOOST_DATA_TEST_CASE(BesideQ2, data::xrange(simulation::recorded_programs.size()), index) {
   const Recorded& recorded = simulation::recorded_programs[index];
   const auto slice = topology::make_slice(recorded.slice);
@@ -318,8 +318,8 @@ BOOST_DATA_TEST_CASE(BesideQ2, data::xrange(simulation::recorded_programs.size()
                                      << " ms, Q2 " << q2.block_seconds * 1e3 << " ms, "
                                      << (q2.block_seconds / timing.block_seconds - 1) * 100 << " %; exposed "
                                      << timing.exposed_communication_seconds * 1e3 << ", Q2 "
-                                     << q2.exposed_communication_seconds * 1e3 << " + " << q2.contention_seconds * 1e3
-                                     << "; step " << timing.step_seconds << " s, Q2 " << q2.step_seconds
+                                     << q2.exposed_communication_seconds * 1e3 << ", contention "
+                                     << q2.contention_seconds * 1e3 << "; step " << timing.step_seconds << " s, Q2 " << q2.step_seconds
                                      << "; simulated in " << took * 1e3 << " ms");
     bool overlap = false;
     double end = 0;
