@@ -187,7 +187,7 @@ class Extractor {
   std::int32_t sequence_of(ComputationId computation, int depth);
   void add_steps(InstructionId id, Sequence& sequence, std::vector<std::int32_t>& step_of, int depth);
   void add_loop(InstructionId id, ComputationId body, std::int64_t trips, Sequence& sequence, int depth);
-  void add_compute(const Cost& cost, InstructionId id, Sequence& sequence);
+  void add_compute(Cost cost, InstructionId id, Sequence& sequence);
   void link_dependencies(ComputationId computation, Sequence& sequence, const std::vector<std::int32_t>& step_of);
   void find_block();
   void count_arguments();
@@ -588,8 +588,10 @@ ComputationId Extractor::body_of(const Instruction& loop) const {
   return loop.called.empty() ? ir::none : loop.called.back();
 }
 
-void Extractor::add_compute(const Cost& cost, InstructionId id, Sequence& sequence) {
+void Extractor::add_compute(Cost cost, InstructionId id, Sequence& sequence) {
   if (!(cost.seconds > 0)) return;
+  cost.seconds /= hardware_.core_efficiency.value;
+  cost.padding_seconds /= hardware_.core_efficiency.value;
   Step step;
   step.seconds = cost.seconds;
   step.instruction = id;
