@@ -122,6 +122,10 @@ std::string why(const Plan& plan) {
     text +=
         " The runner-up (" + describe(same_rung->candidate) + ") takes " + milliseconds(same_rung->q2.block_seconds);
     text += same_rung->q2.block_seconds > best.block_seconds ? ", " + main_difference(best, same_rung->q2) + "." : ".";
+  } else if (!plan.runners_up.empty()) {
+    const Ranked& next = plan.runners_up.front();
+    text += " The runner-up (" + describe(next.candidate) + ") takes " + milliseconds(next.passes_block_seconds) +
+            " by the HLO passes alone, which give this plan " + milliseconds(plan.best.passes_block_seconds) + ".";
   }
   return text;
 }

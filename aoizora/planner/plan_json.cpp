@@ -137,6 +137,8 @@ json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
                       {"hbm_bytes", ranked.hbm_bytes},
                       {"idle_axes", json::value_from(candidates::idle_axes(plan.workload, ranked.candidate))},
                       {"verified", ranked.verified}};
+  if (ranked.rung == ranking::Rung::code && ranked.passes_block_seconds > 0)
+    object["rung_difference_percent"] = (ranked.q2.block_seconds / ranked.passes_block_seconds - 1) * 100;
   if (!whole) object["predicted"].as_object()["block"].as_object().erase("collectives");
   return object;
 }
@@ -252,6 +254,7 @@ std::string to_json(const Plan& plan) {
       {"placements", json::object{{"distinct", plan.placements},
                                   {"best_block_seconds", plan.best.q2.block_seconds},
                                   {"worst_block_seconds", plan.worst_placement_block_seconds}}},
+      {"times", json::object{{"decision_seconds", plan.decision_seconds}, {"verified_seconds", plan.verified_seconds}}},
       {"comparisons", comparisons_json(plan)},
       {"why", plan.why},
       {"half_rate_winner", plan.half_rate_winner},

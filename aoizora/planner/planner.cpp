@@ -4,15 +4,19 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "aoizora/ir/memory_report.h"
 #include "aoizora/ir/readers.h"
+#include "aoizora/planner/bound.h"
 #include "aoizora/planner/describe.h"
 #include "aoizora/planner/pricing.h"
+#include "aoizora/prediction/bound.h"
 
 namespace aoizora::planner {
 namespace {
@@ -25,6 +29,14 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 /// off.
 const std::pair<const std::string, std::string> windowed_einsum_off{"xla_jf_spmd_threshold_for_windowed_einsum_mib",
                                                                     "1000000"};
+
+/// Jobs of stage 1 and of the HLO passes that wait or run at once. An answer decides what is asked after so many more,
+/// whatever number of workers there is: more workers than this stay idle, a larger window asks more than it needs.
+constexpr std::size_t stage_1_window = 32;
+constexpr std::size_t passes_window = 8;
+
+/// A bound and what it bounds are sums of the same numbers in another order.
+constexpr double rounding = 1 + 1e-9;
 
 /// A sharding that the HLO passes compiled, with the price of every placement.
 struct Compiled {
@@ -67,16 +79,15 @@ class Search {
   }
 
   Plan run() {
-    const auto shardings = enumerate();
-    const auto order = stage_1(shardings);
-    if (order.empty()) {
-      throw CompilerFailed("the compiler lowered none of the " + std::to_string(shardings.size()) +
+    Frontier frontier = make_frontier(enumerate());
+    compile_survivors(frontier);
+    if (frontier.scored.empty()) {
+      throw CompilerFailed("the compiler lowered none of the " + std::to_string(frontier.waiting.size()) +
                            " shardings; the first failure: " + first_failure_);
     }
-    const auto start = Clock::now();
-    compile_survivors(order);
     widen();
-    finish_stage_2(start);
+    finish_stage_2();
+    decide();
     compile_finalists();
     choose();
     plan_.versions = compiler_.versions();
@@ -87,8 +98,17 @@ class Search {
   struct Scored {
     candidates::Candidate candidate;
     std::string signature;
+    double q1_bound_seconds = 0;     ///< known before the compiler is asked
+    double block_bound_seconds = 0;  ///< of Q2, known after stage 1
     prediction::Q1 q1;
-    bool alive = false;
+    bool survived = false;  ///< handed on to stage 2
+  };
+
+  /// The candidates of one enumeration on their way through stage 1.
+  struct Frontier {
+    std::vector<Scored> waiting;  ///< least bound first
+    std::size_t asked = 0;        ///< of these
+    std::vector<Scored> scored;   ///< least Q1 first
   };
 
   const workload::Workload& workload() const { return plan_.workload; }
@@ -136,42 +156,65 @@ class Search {
     return std::move(found.candidates);
   }
 
-  /// Lower, propagate, Q1 (paper 4.3). Returns the candidates in order of Q1, ties by signature.
-  std::vector<Scored> stage_1(const std::vector<candidates::Candidate>& shardings) {
+  Frontier make_frontier(std::vector<candidates::Candidate> shardings) {
+    Frontier frontier;
+    for (auto& candidate : shardings) {
+      Scored scored;
+      scored.signature = candidates::canonical_signature(workload(), candidate);
+      scored.q1_bound_seconds = prediction::lower_bound(workload(), candidate, slice_.hardware).seconds;
+      scored.candidate = std::move(candidate);
+      tried_.insert(scored.signature);
+      frontier.waiting.push_back(std::move(scored));
+    }
+    std::sort(frontier.waiting.begin(), frontier.waiting.end(), [](const Scored& a, const Scored& b) {
+      return std::tie(a.q1_bound_seconds, a.signature) < std::tie(b.q1_bound_seconds, b.signature);
+    });
+    return frontier;
+  }
+
+  /// Lower, propagate, Q1 (paper 4.3), in order of the bound, until the `wanted` best by Q1 are known: the bound of the
+  /// next is above the last of them. Ties go by signature. One Q1 below its bound, and all are asked.
+  void settle(Frontier& frontier, std::size_t wanted) {
     const auto start = Clock::now();
-    std::vector<Scored> scored;
-    std::vector<Job> jobs;
-    for (const auto& candidate : shardings) {
-      scored.push_back({candidate, candidates::canonical_signature(workload(), candidate), {}, false});
-      tried_.insert(scored.back().signature);
+    auto& scored = frontier.scored;
+    const auto may_survive = [&](const Scored& next) {
+      return !q1_bound_holds_ || scored.size() < wanted ||
+             next.q1_bound_seconds <= scored[wanted - 1].q1.seconds * rounding;
+    };
+    const std::size_t first = frontier.asked;
+    const auto supply = [&]() -> std::optional<Job> {
+      if (frontier.asked == frontier.waiting.size() || !may_survive(frontier.waiting[frontier.asked])) return {};
       Job job;
-      job.candidate = candidate;
+      job.candidate = frontier.waiting[frontier.asked].candidate;
       job.rung = CompilerRung::propagate;
       job.layers = settings_.proxy_layers;
-      job.priority = static_cast<double>(jobs.size());
-      jobs.push_back(std::move(job));
-    }
-    double best = std::numeric_limits<double>::infinity();
-    ask("stage 1: propagate", jobs, [&](std::size_t i, Answer& answer) {
-      if (!usable(scored[i].candidate, answer)) return;
-      scored[i].alive = readable(scored[i].candidate, [&] {
-        const ir::Program program = ir::read_stablehlo(std::move(answer.text));
-        const auto graph =
-            prediction::build_prediction_graph(program, workload(), scored[i].candidate, slice_.hardware);
-        scored[i].q1 = prediction::score(graph, slice_.hardware, workload().layers);
-      });
-      if (!scored[i].alive) return;
-      if (scored[i].q1.seconds < best) {
-        best = scored[i].q1.seconds;
-        best_line_ = describe(scored[i].candidate);
+      job.priority = static_cast<double>(frontier.asked++);
+      return job;
+    };
+    const auto left = [&] {
+      const auto next = frontier.waiting.begin() + static_cast<std::ptrdiff_t>(frontier.asked);
+      return static_cast<std::size_t>(std::count_if(next, frontier.waiting.end(), may_survive));
+    };
+    ask("stage 1: propagate", stage_1_window, supply, left, [&](std::size_t i, Answer& answer) {
+      Scored one = frontier.waiting[first + i];
+      if (!usable(one.candidate, answer) || !readable(one.candidate, [&] { predict(one, std::move(answer.text)); })) {
+        return;
       }
+      if (one.q1.seconds * rounding < one.q1_bound_seconds) q1_bound_holds_ = false;
+      const auto less = [](const Scored& a, const Scored& b) {
+        return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
+      };
+      const auto at = scored.insert(std::upper_bound(scored.begin(), scored.end(), one, less), one);
+      if (at == scored.begin() && compiled_.empty()) best_line_ = describe(one.candidate);
     });
-    std::erase_if(scored, [](const Scored& s) { return !s.alive; });
-    std::sort(scored.begin(), scored.end(), [](const Scored& a, const Scored& b) {
-      return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
-    });
-    count("scored before compile", static_cast<std::int64_t>(scored.size()), seconds_since(start));
-    return scored;
+    stage_1_seconds_ += seconds_since(start);
+  }
+
+  void predict(Scored& scored, std::string text) const {
+    const ir::Program program = ir::read_stablehlo(std::move(text));
+    const auto graph = prediction::build_prediction_graph(program, workload(), scored.candidate, slice_.hardware);
+    scored.q1 = prediction::score(graph, slice_.hardware, workload().layers);
+    scored.block_bound_seconds = block_bound(graph, scored.candidate.mesh, slice_).seconds;
   }
 
   /// Where the compiler fits none of the candidates: those that the weight-sharding factor taken from HBM left out, for
@@ -192,40 +235,62 @@ class Search {
       if (more.empty()) continue;
       count(idle ? "more with an idle mesh axis, as nothing else fits" : "more with less divided weights", more.size(),
             0);
-      compile_survivors(stage_1(more));
+      Frontier frontier = make_frontier(std::move(more));
+      compile_survivors(frontier);
     }
   }
 
-  /// HLO passes for the survivors, all placements priced (paper 4.4). Survivors that do not fit are replaced by the
-  /// next in line.
-  void compile_survivors(const std::vector<Scored>& order) {
+  /// HLO passes for the survivors, all placements priced (paper 4.4). Where none fits, the next in line follow.
+  void compile_survivors(Frontier& frontier) {
+    const auto start = Clock::now();
+    const double stage_1_before = stage_1_seconds_;
     // The paper's K counts logical shardings; a sharding with another attention kind is not another one.
     const auto share =
         static_cast<std::int64_t>(std::ceil(settings_.survivor_fraction * static_cast<double>(shardings_)));
-    const auto wanted = std::min(static_cast<std::size_t>(std::max(share, settings_.survivor_floor)), order.size());
+    const auto wanted =
+        std::min(static_cast<std::size_t>(std::max(share, settings_.survivor_floor)), frontier.waiting.size());
     std::size_t taken = 0;
     std::int64_t survivors = 0;
-    while (taken < order.size() && (taken == 0 || compiled_.empty())) {
-      const std::size_t end = std::min(order.size(), taken + wanted);
-      std::vector<Scored> batch(order.begin() + static_cast<std::ptrdiff_t>(taken),
-                                order.begin() + static_cast<std::ptrdiff_t>(end));
+    while (taken == 0 || compiled_.empty()) {
+      settle(frontier, taken + wanted);
+      const std::size_t end = std::min(frontier.scored.size(), taken + wanted);
+      std::vector<Scored> batch;
+      for (std::size_t i = 0; i < end; ++i) {
+        if (frontier.scored[i].survived) continue;
+        frontier.scored[i].survived = true;
+        batch.push_back(frontier.scored[i]);
+      }
+      if (batch.empty()) break;
       survivors += static_cast<std::int64_t>(batch.size());
-      compile_passes(batch);
+      compile_passes(std::move(batch));
       taken = end;
     }
+    stage_2_seconds_ += seconds_since(start) - (stage_1_seconds_ - stage_1_before);
+    const auto left_out = static_cast<std::int64_t>(frontier.waiting.size() - frontier.asked);
+    count("left out before Shardy by the bound on Q1", left_out, 0);
+    count("scored before compile", static_cast<std::int64_t>(frontier.scored.size()),
+          stage_1_seconds_ - stage_1_before);
     count("survivors", survivors, 0);
   }
 
-  void finish_stage_2(Clock::time_point start) {
+  void finish_stage_2() {
     require_one_that_fits();
-    compile_stock();
     std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
       return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
     });
     std::int64_t pairs = 0;
     for (const Compiled& c : compiled_) pairs += static_cast<std::int64_t>(c.placements.size());
+    count("left out before the HLO passes by the bound on Q2", passes_left_out_, 0);
     count("compiled and fitting", static_cast<std::int64_t>(compiled_.size()), 0);
-    count("sharding-placement pairs priced", pairs, seconds_since(start));
+    count("sharding-placement pairs priced", pairs, stage_2_seconds_);
+  }
+
+  /// From here on only a compile that refuses or disappoints changes the answer.
+  void decide() {
+    best_line_ =
+        describe(compiled_.front().candidate) + "; " + compiled_.front().placements[compiled_.front().best].order;
+    plan_.decision_seconds = seconds_since(started_);
+    tell("decision", 1, 1, started_);
   }
 
   void require_one_that_fits() const {
@@ -243,59 +308,73 @@ class Search {
     }
   }
 
-  void compile_passes(const std::vector<Scored>& batch) {
-    std::vector<Scored> variants;
-    compile_passes_once("stage 2: HLO passes", batch, settings_.windowed_einsum ? &variants : nullptr);
-    std::sort(variants.begin(), variants.end(), [](const Scored& a, const Scored& b) {
-      return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
+  /// In order of their bound on Q2, until none left can be listed. A program that uses windowed einsum is compiled
+  /// again with that off, right after.
+  void compile_passes(std::vector<Scored> survivors) {
+    std::sort(survivors.begin(), survivors.end(), [](const Scored& a, const Scored& b) {
+      return std::tie(a.block_bound_seconds, a.signature) < std::tie(b.block_bound_seconds, b.signature);
     });
-    if (!variants.empty()) compile_passes_once("stage 2: windowed einsum off", variants, nullptr);
-  }
-
-  /// `windowed_off` receives the candidates whose program is windowed: only those change with windowed einsum off.
-  void compile_passes_once(const std::string& stage, const std::vector<Scored>& batch,
-                           std::vector<Scored>* windowed_off) {
-    std::vector<Job> jobs;
-    for (const Scored& scored : batch) {
+    std::deque<Scored> waiting(survivors.begin(), survivors.end());
+    std::deque<Scored> asked;
+    const auto supply = [&]() -> std::optional<Job> {
+      while (!waiting.empty() && !may_be_listed(waiting.front())) {
+        ++passes_left_out_;
+        waiting.pop_front();
+      }
+      if (waiting.empty()) return {};
       Job job;
-      job.candidate = scored.candidate;
+      job.candidate = waiting.front().candidate;
       job.rung = CompilerRung::passes;
       job.layers = settings_.proxy_layers;
-      job.priority = static_cast<double>(jobs.size());
-      jobs.push_back(std::move(job));
-    }
-    double best = std::numeric_limits<double>::infinity();
-    for (const Compiled& c : compiled_) best = std::min(best, c.block_seconds[c.best]);
-    ask(stage, jobs, [&](std::size_t i, Answer& answer) {
-      const Scored& scored = batch[i];
+      job.priority = static_cast<double>(asked.size());
+      asked.push_back(std::move(waiting.front()));
+      waiting.pop_front();
+      return job;
+    };
+    const auto left = [&] {
+      return static_cast<std::size_t>(
+          std::count_if(waiting.begin(), waiting.end(), [&](const Scored& s) { return may_be_listed(s); }));
+    };
+    ask("stage 2: HLO passes", passes_window, supply, left, [&](std::size_t i, Answer& answer) {
+      const Scored& scored = asked[i];
       if (!usable(scored.candidate, answer)) return;
       Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, 0, {}, {}, 0};
-      std::int64_t report_bytes = 0;
-      if (!readable(scored.candidate, [&] {
-            report_bytes = ir::read_memory_report(answer.memory_report).total_bytes;
-            compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), scored.candidate,
-                                                slice_.hardware, ranking::Rung::passes);
-          })) {
-        return;
-      }
-      if (windowed_off != nullptr && is_windowed(compiled.program)) {
+      if (!readable(scored.candidate, [&] { extract(compiled, answer); })) return;
+      if (settings_.windowed_einsum && is_windowed(compiled.program) &&
+          !scored.candidate.compiler_options.contains(windowed_einsum_off.first)) {
         Scored off = scored;
         off.candidate.compiler_options.insert(windowed_einsum_off);
         off.signature = candidates::canonical_signature(workload(), off.candidate);
-        windowed_off->push_back(std::move(off));
+        waiting.push_front(std::move(off));
       }
-      compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, report_bytes, workload().layers);
       if (compiled.hbm_bytes > budget_bytes_) {
         least_needed_bytes_ = std::min(least_needed_bytes_, compiled.hbm_bytes);
         return;
       }
       price(compiled);
-      if (compiled.block_seconds[compiled.best] < best) {
-        best = compiled.block_seconds[compiled.best];
-        best_line_ = describe(compiled.candidate);
-      }
+      const double seconds = compiled.block_seconds[compiled.best];
+      if (seconds * rounding < scored.block_bound_seconds) block_bound_holds_ = false;
+      const auto at =
+          listed_seconds_.insert(std::upper_bound(listed_seconds_.begin(), listed_seconds_.end(), seconds), seconds);
+      if (at == listed_seconds_.begin()) best_line_ = describe(compiled.candidate);
       compiled_.push_back(std::move(compiled));
     });
+  }
+
+  /// Whether a sharding may still come among those that the plan lists or finishes. One Q2 below its bound, and all
+  /// may.
+  bool may_be_listed(const Scored& scored) const {
+    const auto listed =
+        static_cast<std::size_t>(std::max({1 + settings_.runners_up, settings_.finalists, settings_.verify}));
+    return !block_bound_holds_ || listed_seconds_.size() < listed ||
+           scored.block_bound_seconds <= listed_seconds_[listed - 1] * rounding;
+  }
+
+  void extract(Compiled& compiled, Answer& answer) const {
+    const auto report_bytes = ir::read_memory_report(answer.memory_report).total_bytes;
+    compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), compiled.candidate,
+                                        slice_.hardware, ranking::Rung::passes);
+    compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, report_bytes, workload().layers);
   }
 
   /// Q2 of every distinct placement.
@@ -308,13 +387,12 @@ class Search {
   }
 
   /// What people deploy today (all chips on context; data 2 and context the rest) in jax mesh_utils' order, compiled
-  /// under that order.
-  void compile_stock() {
+  /// under that order. `sources` receives the comparison of each job.
+  std::vector<Job> stock_jobs(std::vector<std::size_t>& sources) {
     const auto devices = static_cast<std::int64_t>(slice_.devices.size());
     std::vector<std::int64_t> data_sizes{1};
     if (plan_.request.batch() % 2 == 0 && devices % 2 == 0 && devices > 2) data_sizes.push_back(2);
     std::vector<Job> jobs;
-    std::vector<std::size_t> sources;
     for (const std::int64_t data : data_sizes) {
       Comparison comparison;
       Ranked ranked;
@@ -330,6 +408,7 @@ class Search {
         job.rung = CompilerRung::passes;
         job.layers = settings_.proxy_layers;
         job.placement = ranked.placement;
+        job.priority = 1000;  // after what decides the plan
         jobs.push_back(std::move(job));
         sources.push_back(plan_.comparisons.size());
       } catch (const Error& error) {
@@ -338,14 +417,12 @@ class Search {
       comparison.ranked = std::move(ranked);
       plan_.comparisons.push_back(std::move(comparison));
     }
-    ask("stage 2: deployments of today", jobs, [&](std::size_t i, Answer& answer) {
-      Comparison& comparison = plan_.comparisons[sources[i]];
-      if (!readable(comparison.ranked->candidate, [&] { price_stock(comparison, answer); }))
-        comparison.reason = "its program does not read";
-    });
-    for (Comparison& comparison : plan_.comparisons) {
-      if (!comparison.reason.empty()) comparison.ranked.reset();
-    }
+    return jobs;
+  }
+
+  void take_stock(Comparison& comparison, Answer& answer) {
+    if (!readable(comparison.ranked->candidate, [&] { price_stock(comparison, answer); }))
+      comparison.reason = "its program does not read";
   }
 
   void price_stock(Comparison& comparison, Answer& answer) const {
@@ -373,26 +450,48 @@ class Search {
   }
 
   /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles,
-  /// the compiler's own word on HBM, and proof that the placement compiles.
+  /// the compiler's own word on HBM, and proof that the placement compiles. At first for the winner and for those that
+  /// the cycles may put before it.
   void compile_finalists() {
+    const double best = compiled_.front().block_seconds[compiled_.front().best];
+    const auto in_reach = std::count_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) {
+      return c.block_seconds[c.best] * (1 - rung_gap) <= best;
+    });
+    const auto wanted = std::max(settings_.verify, std::min<std::int64_t>(settings_.finalists, in_reach));
+    std::vector<std::size_t> stock_sources;
+    std::vector<Job> stock = stock_jobs(stock_sources);
+    add_finalists(wanted, std::move(stock), stock_sources);
+    for (Comparison& comparison : plan_.comparisons) {
+      if (!comparison.reason.empty()) comparison.ranked.reset();
+    }
+  }
+
+  /// Until there are `wanted` finalists or no sharding is left. `stock` are jobs for idle workers.
+  void add_finalists(std::int64_t wanted, std::vector<Job> stock = {},
+                     const std::vector<std::size_t>& stock_sources = {}) {
     const auto start = Clock::now();
-    std::size_t next = 0;
-    while (static_cast<std::int64_t>(finalists_.size()) < settings_.finalists && next < compiled_.size()) {
+    while (static_cast<std::int64_t>(finalists_.size()) < wanted && next_finalist_ < compiled_.size()) {
       std::vector<Job> jobs;
       std::vector<std::size_t> sources;
-      const auto missing = settings_.finalists - static_cast<std::int64_t>(finalists_.size());
-      for (std::int64_t k = 0; k < missing && next < compiled_.size(); ++k, ++next) {
-        jobs.push_back(
-            code_job(compiled_[next].candidate, compiled_[next].placements[compiled_[next].best], jobs.size()));
-        sources.push_back(next);
+      const auto missing = wanted - static_cast<std::int64_t>(finalists_.size());
+      for (std::int64_t k = 0; k < missing && next_finalist_ < compiled_.size(); ++k, ++next_finalist_) {
+        const Compiled& next = compiled_[next_finalist_];
+        jobs.push_back(code_job(next.candidate, next.placements[next.best], jobs.size()));
+        sources.push_back(next_finalist_);
       }
+      jobs.insert(jobs.end(), stock.begin(), stock.end());
+      stock.clear();
       ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
+        if (i >= sources.size()) {
+          take_stock(plan_.comparisons[stock_sources[i - sources.size()]], answer);
+          return;
+        }
         const Compiled& source = compiled_[sources[i]];
         if (answer.outcome != Answer::Outcome::ok) {
           refuse(source.candidate, source.placements[source.best], answer);
           return;
         }
-        readable(source.candidate, [&] { finalists_.push_back(finalist(source, answer)); });
+        readable(source.candidate, [&] { finalists_.push_back(finalist(sources[i], answer)); });
       });
     }
     if (finalists_.empty()) {
@@ -402,10 +501,12 @@ class Search {
       return std::tie(a.compiled.block_seconds[a.compiled.best], a.compiled.signature) <
              std::tie(b.compiled.block_seconds[b.compiled.best], b.compiled.signature);
     });
-    count("compiled with code generation", static_cast<std::int64_t>(finalists_.size()), seconds_since(start));
+    code_seconds_ += seconds_since(start);
   }
 
   struct Finalist {
+    std::size_t source = 0;         ///< index into compiled_
+    double rung_ratio = 1;          ///< code over passes, of the placement it was compiled under first
     Compiled compiled;              ///< priced at the code rung
     placement::Placement verified;  ///< the placement it was compiled under last
     std::optional<ranking::CompiledProgram>
@@ -418,8 +519,10 @@ class Search {
     }
   };
 
-  Finalist finalist(const Compiled& source, Answer& answer) const {
+  Finalist finalist(std::size_t index, Answer& answer) const {
+    const Compiled& source = compiled_[index];
     Finalist result;
+    result.source = index;
     result.verified = source.placements[source.best];
     const auto by_passes = ranking::score(source.program, result.verified, slice_, workload().layers);
     result.passes_block_seconds = by_passes.block_seconds;
@@ -433,6 +536,8 @@ class Search {
           ranking::score(result.compiled.program, p, slice_, workload().layers).block_seconds);
     }
     result.compiled.best = least(result.compiled.block_seconds);
+    if (result.passes_block_seconds > 0)
+      result.rung_ratio = result.compiled.block_seconds[source.best] / result.passes_block_seconds;
     return result;
   }
 
@@ -452,6 +557,23 @@ class Search {
   /// next.
   void choose() {
     const auto start = Clock::now();
+    const double code_before = code_seconds_;
+    auto order = verified_order();
+    while (another_may_win(order)) {
+      add_finalists(static_cast<std::int64_t>(finalists_.size()) + 1);
+      order = verified_order();
+    }
+    if (order.empty())
+      throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " +
+                           first_failure_);
+    plan_.verified_seconds = seconds_since(started_);
+    count("compiled with code generation", static_cast<std::int64_t>(finalists_.size()), code_seconds_);
+    count("verified under their own placement", static_cast<std::int64_t>(order.size()),
+          seconds_since(start) - (code_seconds_ - code_before));
+    report(order.front());
+  }
+
+  std::vector<std::size_t> verified_order() {
     std::vector<std::size_t> order;
     while (order.size() < finalists_.size() && static_cast<std::int64_t>(order.size()) < settings_.verify) {
       const auto best = cheapest(order);
@@ -463,11 +585,18 @@ class Search {
         verify(f);
       }
     }
-    if (order.empty())
-      throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " +
-                           first_failure_);
-    count("verified under their own placement", static_cast<std::int64_t>(order.size()), seconds_since(start));
-    report(order.front());
+    return order;
+  }
+
+  /// Whether the next sharding by the passes, its price scaled as the finalists' were, may still beat what is verified.
+  bool another_may_win(const std::vector<std::size_t>& order) const {
+    if (next_finalist_ == compiled_.size()) return false;
+    if (order.empty()) return true;
+    if (static_cast<std::int64_t>(finalists_.size()) >= settings_.finalists) return false;
+    double ratio = std::numeric_limits<double>::infinity();
+    for (const Finalist& f : finalists_) ratio = std::min(ratio, f.rung_ratio);
+    const Compiled& next = compiled_[next_finalist_];
+    return next.block_seconds[next.best] * ratio * (1 - rung_gap) < best_seconds(finalists_[order.front()]);
   }
 
   /// The finalist whose best pair is cheapest, of those not in `taken`; nothing where none has a placement left.
@@ -566,29 +695,30 @@ class Search {
     plan_.why = why(plan_);
   }
 
-  /// The finalists priced again with every link at half its rate (design.md: say where the order flips).
+  /// What overtakes the winner where every link has half its rate (design.md: say where the order flips), of the listed
+  /// shardings, by the HLO passes.
   std::string half_rate_winner(std::size_t winner) const {
     ranking::Q2Options half;
     half.rate_scale = 0.5;
-    double best = std::numeric_limits<double>::infinity();
-    std::size_t best_finalist = winner;
-    std::size_t best_placement = finalists_[winner].compiled.best;
-    for (std::size_t f = 0; f < finalists_.size(); ++f) {
-      const Compiled& c = finalists_[f].compiled;
+    const Finalist& f = finalists_[winner];
+    const Compiled& won = compiled_[f.source];
+    const placement::Placement& place = f.compiled.placements[f.compiled.best];
+    const double nominal = ranking::score(won.program, place, slice_, workload().layers).block_seconds;
+    double least_seconds = ranking::score(won.program, place, slice_, workload().layers, half).block_seconds;
+    std::string overtakes;
+    const auto listed = std::min(compiled_.size(), static_cast<std::size_t>(1 + settings_.runners_up));
+    for (std::size_t i = 0; i < listed; ++i) {
+      const Compiled& c = compiled_[i];
       for (std::size_t p = 0; p < c.placements.size(); ++p) {
+        if (c.block_seconds[p] < nominal) continue;
         const double seconds =
             ranking::score(c.program, c.placements[p], slice_, workload().layers, half).block_seconds;
-        const bool is_winner = f == winner && p == c.best;
-        if (seconds < best || (is_winner && seconds <= best)) {
-          best = seconds;
-          best_finalist = f;
-          best_placement = p;
-        }
+        if (seconds >= least_seconds) continue;
+        least_seconds = seconds;
+        overtakes = describe(c.candidate) + "; " + c.placements[p].order;
       }
     }
-    const Compiled& c = finalists_[best_finalist].compiled;
-    if (best_finalist == winner && best_placement == c.best) return "";
-    return describe(c.candidate) + "; " + c.placements[best_placement].order;
+    return overtakes;
   }
 
   /// Whether an answer can be used; notes why not.
@@ -638,34 +768,48 @@ class Search {
     plan_.counts.push_back({what, number, seconds});
   }
 
-  /// Submits the jobs, hands each answer to `take` as it comes, tells progress. Jobs left behind by an exception are
-  /// cancelled.
+  /// Asks for a fixed list of jobs.
   template <typename Take>
   void ask(const std::string& stage, std::vector<Job>& jobs, Take take) {
-    if (jobs.empty()) return;
+    std::size_t next = 0;
+    ask(
+        stage, jobs.size(),
+        [&]() -> std::optional<Job> { return next < jobs.size() ? std::optional(jobs[next++]) : std::nullopt; },
+        [&] { return jobs.size() - next; }, take);
+  }
+
+  /// Keeps up to `window` jobs of `supply` with the compiler. Answers are taken in the order of the jobs, and after
+  /// each of them `supply` is asked for as many jobs as fit: what it knows then does not depend on which worker was
+  /// faster. `left` says how many more there may be. Jobs left behind by an exception are cancelled.
+  template <typename Supply, typename Left, typename Take>
+  void ask(const std::string& stage, std::size_t window, Supply supply, Left left, Take take) {
     const auto start = Clock::now();
     const std::int64_t first_id = next_id_;
-    next_id_ += static_cast<std::int64_t>(jobs.size());
-    std::vector<bool> answered(jobs.size(), false);
-    tell(stage, 0, jobs.size(), start);
+    std::size_t submitted = 0, taken = 0;
+    std::map<std::size_t, Answer> early;  // answers of jobs that others come before
     try {
-      for (std::size_t i = 0; i < jobs.size(); ++i) {
-        jobs[i].id = first_id + static_cast<std::int64_t>(i);
-        compiler_.submit(jobs[i]);
-      }
-      for (std::size_t done = 1; done <= jobs.size(); ++done) {
-        Answer answer = compiler_.next();
-        const auto i = static_cast<std::size_t>(answer.id - first_id);
-        if (i >= jobs.size() || answered[i]) {
-          throw CompilerFailed("the compiler answered job " + std::to_string(answer.id) + ", which was not waiting");
+      for (;;) {
+        for (std::optional<Job> job; submitted - taken < window && (job = supply()); ++submitted) {
+          job->id = next_id_++;
+          compiler_.submit(*job);
         }
-        answered[i] = true;
-        take(i, answer);
-        tell(stage, done, jobs.size(), start);
+        if (submitted == 0) return;
+        tell(stage, taken, submitted + left(), start);
+        if (taken == submitted) return;
+        while (!early.contains(taken)) {
+          Answer answer = compiler_.next();
+          const auto i = static_cast<std::size_t>(answer.id - first_id);
+          if (answer.id < first_id || i >= submitted || i < taken || early.contains(i)) {
+            throw CompilerFailed("the compiler answered job " + std::to_string(answer.id) + ", which was not waiting");
+          }
+          early.emplace(i, std::move(answer));
+        }
+        auto answer = early.extract(taken);
+        take(taken++, answer.mapped());
       }
     } catch (...) {
-      for (std::size_t i = 0; i < jobs.size(); ++i) {
-        if (!answered[i]) compiler_.cancel(first_id + static_cast<std::int64_t>(i));
+      for (std::size_t i = taken; i < submitted; ++i) {
+        if (!early.contains(i)) compiler_.cancel(first_id + static_cast<std::int64_t>(i));
       }
       throw;
     }
@@ -687,8 +831,14 @@ class Search {
   Compiler& compiler_;
   const std::function<bool(const Progress&)>& progress_;
   Plan plan_;
+  const Clock::time_point started_ = Clock::now();
+  double stage_1_seconds_ = 0, stage_2_seconds_ = 0, code_seconds_ = 0;
   double budget_bytes_ = 0;
   std::int64_t shardings_ = 0;
+  bool q1_bound_holds_ = true, block_bound_holds_ = true;
+  std::int64_t passes_left_out_ = 0;
+  std::vector<double> listed_seconds_;  ///< best block time of each that compiled and fits, least first
+  std::size_t next_finalist_ = 0;       ///< index into compiled_
   std::int64_t next_id_ = 1;
   std::string best_line_;
   std::string first_failure_;

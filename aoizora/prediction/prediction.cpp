@@ -47,6 +47,15 @@ double volume_factor(CollectiveKind kind, std::int64_t n) {
 
 namespace {
 
+/// How often a node runs in the deployed program.
+double deployed_trips(const PredictionGraph& graph, const Node& node, std::int64_t layers) {
+  const double trips = static_cast<double>(node.trips);
+  if (!node.in_block || graph.proxy_layers <= 0) return trips;
+  return trips * static_cast<double>(layers) / static_cast<double>(graph.proxy_layers);
+}
+
+}  // namespace
+
 // C_comp(v) = FLOPs(v, s) / ρ_dev (paper 4.3), or the time its bytes take through HBM where that is longer; a kernel
 // has its own time.
 double compute_seconds(const Node& node, const topology::Hardware& hardware) {
@@ -60,28 +69,20 @@ double compute_seconds(const Node& node, const topology::Hardware& hardware) {
 // C_comm(v) = α_τ + β_τ φ_τ(n) B (paper 4.3). 1/β is the bandwidth of the best placement a group of n can have: one
 // link between two chips, both directions of a ring for more. Stage one must not lose a candidate that some placement
 // makes good.
-double communication_seconds(const Node& node, const topology::Hardware& hardware) {
-  const auto rate = hardware.collectives.find(node.collective);
+double collective_seconds(CollectiveKind kind, std::int64_t group_size, double payload_bytes,
+                          const topology::Hardware& hardware) {
+  const auto rate = hardware.collectives.find(kind);
   double alpha = 0;
   double fraction = 1;
   if (rate != hardware.collectives.end()) {
     alpha = rate->second.alpha_seconds.value;
     if (rate->second.rate_fraction.value > 0) fraction = rate->second.rate_fraction.value;
   }
-  const double directions = node.group_size > 2 && node.collective != CollectiveKind::permute ? 2 : 1;
+  const double directions = group_size > 2 && kind != CollectiveKind::permute ? 2 : 1;
   const double bandwidth = hardware.ici_bytes_per_second.value * fraction * directions;
-  const double volume = volume_factor(node.collective, node.group_size) * node.payload_bytes;
+  const double volume = volume_factor(kind, group_size) * payload_bytes;
   return alpha + (bandwidth > 0 ? volume / bandwidth : 0);
 }
-
-/// How often a node runs in the deployed program.
-double deployed_trips(const PredictionGraph& graph, const Node& node, std::int64_t layers) {
-  const double trips = static_cast<double>(node.trips);
-  if (!node.in_block || graph.proxy_layers <= 0) return trips;
-  return trips * static_cast<double>(layers) / static_cast<double>(graph.proxy_layers);
-}
-
-}  // namespace
 
 Q1 score(const PredictionGraph& graph, const topology::Hardware& hardware, std::int64_t layers) {
   Q1 q1;
@@ -91,7 +92,7 @@ Q1 score(const PredictionGraph& graph, const topology::Hardware& hardware, std::
       q1.compute_seconds += trips * compute_seconds(node, hardware);
       continue;
     }
-    const double seconds = trips * communication_seconds(node, hardware);
+    const double seconds = trips * collective_seconds(node.collective, node.group_size, node.payload_bytes, hardware);
     q1.communication_seconds += seconds;
     if (node.collective == CollectiveKind::all_reduce) {
       q1.all_reduce_seconds += seconds;

@@ -64,6 +64,13 @@ Q1 score(const PredictionGraph& graph, const topology::Hardware& hardware, std::
 /// φ_τ(n) of the paper: AG, RS and A2A (n-1)/n, AR twice that, permute and broadcast 1; 0 for n = 1.
 double volume_factor(topology::CollectiveKind kind, std::int64_t n);
 
+/// C_comp of one run of a compute node.
+double compute_seconds(const Node& node, const topology::Hardware& hardware);
+
+/// C_comm = α_τ + β_τ φ_τ(n) B in seconds, 1/β that of the best placement a group of n can have.
+double collective_seconds(topology::CollectiveKind kind, std::int64_t group_size, double payload_bytes,
+                          const topology::Hardware& hardware);
+
 std::string to_json(const PredictionGraph& graph, const Q1& q1);
 
 }  // namespace aoizora::prediction

@@ -89,6 +89,17 @@ Attention read_attention(const json::value& value, const std::string& where) {
   return attention;
 }
 
+Contraction read_contraction(const json::value& value, const std::string& where) {
+  Fields fields(value, where);
+  Contraction contraction;
+  contraction.weight = text(fields.get("weight"), fields.path("weight"));
+  contraction.reads = text(fields.get("reads"), fields.path("reads"));
+  contraction.writes = text(fields.get("writes"), fields.path("writes"));
+  contraction.feeds_carry = boolean(fields.get("feeds_carry"), fields.path("feeds_carry"));
+  fields.done();
+  return contraction;
+}
+
 void check_axis(const Workload& workload, const std::string& axis, const std::string& where) {
   if (!axis.empty() && workload.find_axis(axis) == nullptr)
     invalid(where, "names the axis \"" + axis + "\", which is not in axes");
@@ -114,6 +125,24 @@ void check_tensors(const Workload& workload, const std::vector<Tensor>& tensors,
   }
 }
 
+const Tensor& named(const std::vector<Tensor>& tensors, const std::string& name, const std::string& where) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.name == name; });
+  if (found == tensors.end()) invalid(where, "names the tensor \"" + name + "\", which is not there");
+  return *found;
+}
+
+void check_contractions(const Workload& workload) {
+  for (const Contraction& c : workload.contractions) {
+    const std::string where = "contraction of \"" + c.weight + "\"";
+    const Tensor& weight = named(workload.weights, c.weight, where);
+    const Tensor& reads = named(workload.activations, c.reads, where);
+    const Tensor& writes = named(workload.activations, c.writes, where);
+    const bool fits = weight.dims.size() == 2 && !reads.dims.empty() && !writes.dims.empty() &&
+                      reads.dims.back().size == weight.dims[0].size && writes.dims.back().size == weight.dims[1].size;
+    if (!fits) invalid(where, "\"" + c.reads + "\" times the weight is not \"" + c.writes + "\"");
+  }
+}
+
 void check(const Workload& workload) {
   std::set<std::string> names;
   for (const Axis& axis : workload.axes) {
@@ -125,6 +154,7 @@ void check(const Workload& workload) {
     check_axis(workload, attention.query_axis, "attention \"" + attention.name + "\"");
     check_axis(workload, attention.key_axis, "attention \"" + attention.name + "\"");
   }
+  check_contractions(workload);
   for (const auto& [axis, mesh_axes] : workload.stock_rules) check_axis(workload, axis, "stock_rules");
 }
 
@@ -180,6 +210,12 @@ std::string to_json(const Workload& workload) {
                  {"name", a.name},       {"batch", a.batch}, {"heads", a.heads},           {"head_dim", a.head_dim},
                  {"queries", a.queries}, {"keys", a.keys},   {"query_axis", a.query_axis}, {"key_axis", a.key_axis}};
            })},
+      {"contractions",
+       array_of(workload.contractions,
+                [](const Contraction& c) {
+                  return json::object{
+                      {"weight", c.weight}, {"reads", c.reads}, {"writes", c.writes}, {"feeds_carry", c.feeds_carry}};
+                })},
       {"layers", workload.layers},
       {"tokens", workload.tokens},
       {"stock_rules", std::move(rules)},
@@ -198,6 +234,8 @@ Workload read_workload(const std::string& source) {
   result.weights = list<Tensor>(fields.get("weights"), fields.path("weights"), read_tensor);
   result.activations = list<Tensor>(fields.get("activations"), fields.path("activations"), read_tensor);
   result.attentions = list<Attention>(fields.get("attentions"), fields.path("attentions"), read_attention);
+  if (const json::value* contractions = fields.find("contractions"))
+    result.contractions = list<Contraction>(*contractions, fields.path("contractions"), read_contraction);
   result.layers = integer(fields.get("layers"), fields.path("layers"), 1);
   result.tokens = integer(fields.get("tokens"), fields.path("tokens"), 0);
   result.block_flops = number(fields.get("block_flops"), fields.path("block_flops"));

@@ -128,6 +128,21 @@ std::vector<Tensor> wan_activations(const WanConfig& c, std::int64_t batch, std:
   };
 }
 
+std::vector<Contraction> wan_contractions() {
+  return {
+      {"blocks.attn1.to_q.weight", "residual", "query", false},
+      {"blocks.attn1.to_k.weight", "residual", "key", false},
+      {"blocks.attn1.to_v.weight", "residual", "value", false},
+      {"blocks.attn1.to_out.0.weight", "attention", "residual", true},
+      {"blocks.attn2.to_q.weight", "residual", "query", false},
+      {"blocks.attn2.to_k.weight", "text", "text_key", false},
+      {"blocks.attn2.to_v.weight", "text", "text_value", false},
+      {"blocks.attn2.to_out.0.weight", "attention", "residual", true},
+      {"blocks.ffn.net.0.proj.weight", "residual", "mlp_hidden", false},
+      {"blocks.ffn.net.2.weight", "mlp_hidden", "residual", true},
+  };
+}
+
 }  // namespace
 
 Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t latent_frames,
@@ -169,6 +184,7 @@ Workload wan_workload(const WanConfig& config, std::int64_t batch, std::int64_t 
       {"attn2", batch, config.num_attention_heads, config.attention_head_dim, tokens, config.text_length, "sequence",
        ""},
   };
+  result.contractions = wan_contractions();
   // The deployed rules of MaxDiffusion's base_wan configurations.
   result.stock_rules = {{"batch", {"data", "fsdp"}},
                         {"sequence", {"context"}},

@@ -56,6 +56,16 @@ struct Attention {
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
+/// One matrix product of the repeated block: the activation `writes` is the activation `reads` times the weight [in,
+/// out], over the last dimension of both.
+struct Contraction {
+  std::string weight;
+  std::string reads;
+  std::string writes;
+  bool feeds_carry = false;  ///< its result is added to what the next block reads
+  friend bool operator==(const Contraction&, const Contraction&) = default;
+};
+
 /// The table every later room reads instead of a model's name. Wan is one instance, a user's program another.
 struct Workload {
   std::string name;
@@ -63,8 +73,9 @@ struct Workload {
   std::vector<Tensor> weights;
   std::vector<Tensor> activations;  ///< what is live inside one block: residual stream, q, k, v, mlp hidden, ...
   std::vector<Attention> attentions;
-  std::int64_t layers = 1;  ///< repeats of the block; 1 where nothing repeats
-  std::int64_t tokens = 0;  ///< length of the video sequence
+  std::vector<Contraction> contractions;  ///< of one block; empty where nobody says: the planner asks the compiler more
+  std::int64_t layers = 1;                ///< repeats of the block; 1 where nothing repeats
+  std::int64_t tokens = 0;                ///< length of the video sequence
   /// Axis rules people deploy today (logical axis -> mesh axes, absent mesh axes skipped): the planner prices them
   /// beside the plan.
   std::map<std::string, std::vector<std::string>> stock_rules;

@@ -1,13 +1,17 @@
 #include "aoizora/planner/planner.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 
 #include "aoizora/errors.h"
+#include "aoizora/ir/readers.h"
+#include "aoizora/planner/bound.h"
 #include "aoizora/planner/pricing.h"
 #include "aoizora/planner/replay.h"
 
@@ -114,6 +118,21 @@ void bind_planner(nb::module_& m) {
         "slice"_a, "layers"_a, "rung"_a, "rate_scale"_a = 1.0, nb::call_guard<nb::gil_scoped_release>(),
         "Q2 of every distinct placement of one compiled sharding, and its HBM at full depth: JSON. Raises "
         "InvalidRequest, ParseError.");
+  m.def(
+      "block_bound",
+      [](std::string propagated_text, const std::string& workload_json, const std::string& candidate_json,
+         const std::string& slice_name) {
+        const auto table = aoizora::workload::read_workload(workload_json);
+        const auto candidate = aoizora::candidates::read_candidate(candidate_json);
+        const auto slice = aoizora::topology::make_slice(slice_name);
+        const auto graph = aoizora::prediction::build_prediction_graph(
+            aoizora::ir::read_stablehlo(std::move(propagated_text)), table, candidate, slice.hardware);
+        const auto bound = aoizora::planner::block_bound(graph, candidate.mesh, slice);
+        return std::array{bound.seconds, bound.compute_seconds, bound.synchronous_seconds, bound.busiest_seconds};
+      },
+      "propagated_text"_a, "workload_json"_a, "candidate_json"_a, "slice"_a,
+      "What one block's Q2 cannot be below under any placement, from the propagated program: seconds, then at that "
+      "placement compute, collectives never hidden, the busiest link. Raises InvalidRequest, ParseError.");
   m.def(
       "settings_json",
       [](const std::string& text) { return aoizora::planner::to_json(aoizora::planner::read_settings(text)); },

@@ -179,6 +179,24 @@ def runner_rows(plan: Plan) -> list[list[str]]:
     return rows
 
 
+def when_lines(plan: Plan) -> list[str]:
+    """How long the plan took to be chosen and to be proved, and what the proof said of the price."""
+    lines = []
+    times = plan.data.get("times")
+    if times:
+        lines = wrap(
+            f"decided after {times['decision_seconds']:.1f} s, verified by the compiler after "
+            f"{times['verified_seconds']:.1f} s"
+        )
+    best = plan.data["best"]
+    if "rung_difference_percent" in best:
+        lines += wrap(
+            f"the compiler's cycles change the block by {best['rung_difference_percent']:+.1f} % against the "
+            f"{ms(best['passes_block_seconds'])} ms it was chosen by"
+        )
+    return lines
+
+
 def explain(plan: Plan) -> str:
     """The whole plan for people. Its first lines give the gain, then MaxDiffusion's line."""
     data = plan.data
@@ -193,6 +211,7 @@ def explain(plan: Plan) -> str:
         f"HBM: {gib(data['hbm']['bytes'])} of {gib(data['hbm']['limit_bytes'])} a device"
         + (f", {gib(data['hbm']['reserved_bytes'])} reserved" if data["hbm"]["reserved_bytes"] else ""),
         f"  ({data['hbm']['source']})",
+        *when_lines(plan),
         "",
         "Sharding",
         *sharding_lines(plan),
@@ -251,6 +270,7 @@ def summary(plan: Plan) -> str:
         f"  placed {plan.data['best']['placement']['order']}",
         f"  {ms(predicted['block_seconds'])} ms a block, {predicted['step_seconds']:.3f} s a step, "
         f"{predicted['video_seconds']:.1f} s a video; {gib(plan.data['hbm']['bytes'])} HBM",
+        *when_lines(plan),
         *idle_lines(plan),
         *gain_lines(plan),
     ]
