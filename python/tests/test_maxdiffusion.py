@@ -247,3 +247,38 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, recording: Path) -> dict[
 @pytest.mark.parametrize("name", CHECKS)
 def test_against_maxdiffusion(outcomes: dict[str, str], name: str) -> None:
     assert not outcomes[name], outcomes[name]
+
+
+@pytest.mark.slow
+def test_its_own_transformer_has_the_collectives_the_plan_predicts(recorded_plan: Plan, tmp_path: Path) -> None:
+    """Compiled for the TPU under the plan's mesh and rules. Where AoiZora pads the sequence to the kernel's block it
+    does not, and its Ulysses moves cross attention too: queries and result, and the short text."""
+    if not maxdiffusion.is_importable():
+        pytest.skip("maxdiffusion is not importable: put a checkout of its src on PYTHONPATH")
+    pytest.importorskip("libtpu", reason="libtpu is not installed")
+    from aoizora import _core
+
+    recorded_plan.save(tmp_path / "plan.json")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"}
+    command = [str(HERE / "maxdiffusion_model.py"), str(tmp_path / "plan.json"), str(tmp_path / "out.txt")]
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    places = {tuple(at): number for number, (at, _) in enumerate(_core.slice_devices("v5e:2x2"))}
+    order = [places[tuple(at)] for at in recorded_plan.data["best"]["placement"]["coordinates"]]
+    text = (tmp_path / "out.txt").read_text()
+    score = json.loads(_core.score(text, "", "", "v5e:2x2", order, recorded_plan.data["layers"], "passes"))
+
+    def large(collectives: list[dict[str, Any]]) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for each in collectives:
+            if each["bytes"] > 1 << 20:
+                found.setdefault(each["kind"], []).extend([each["bytes"]] * round(each["runs"]))
+        return found
+
+    planned = large(recorded_plan.data["best"]["predicted"]["block"]["collectives"])
+    theirs = large(score["collectives"])
+    assert recorded_plan.data["attention"] == "ulysses"
+    assert theirs.keys() == planned.keys() == {"all-gather", "all-to-all"}
+    assert theirs["all-gather"] == pytest.approx(planned["all-gather"])
+    assert (len(planned["all-to-all"]), len(theirs["all-to-all"])) == (4, 6)
+    assert theirs["all-to-all"] == pytest.approx([planned["all-to-all"][0]] * 6, rel=0.05)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import aoizora
-from aoizora import Infeasible, Interrupted, InvalidRequest, Plan, cache
+from aoizora import CompilerFailed, Infeasible, Interrupted, InvalidRequest, Plan, cache
 from aoizora.serving import devices, request, resolve, strategy
 
 HERE = Path(__file__).parent
@@ -180,6 +180,12 @@ def test_whoever_stops_the_progress_stops_the_planning_process(monkeypatch: pyte
         resolve.plan_for(asked, lambda *_: False)
     assert len(started) == 1
     assert started[0].poll() is not None
+
+
+def test_a_planning_process_that_dies_is_an_error_not_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve.sys, "executable", "/bin/false")
+    with pytest.raises(CompilerFailed, match="ended with status 1 and no plan"):
+        resolve.plan_for(aoizora.build_config("wan2.1-1.3b", chips=1).request)
 
 
 def test_flags_are_active_only_with_the_same_value() -> None:

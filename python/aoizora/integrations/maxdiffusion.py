@@ -50,8 +50,10 @@ def mesh_line(plan: Plan) -> str:
 def axis_rules(plan: Plan) -> list[list[Any]]:
     """The plan's rules under MaxDiffusion's logical names; it takes the first rule of a name whose mesh axes are free.
 
-    Its rotary, norm and convolution names follow the axis whose dimension they share: nothing of the transformer's
-    block hangs on them.
+    `activation_heads` is its name of the residual stream's width too. Divided over the heads' axes, as its stock rules
+    have it, every matrix product gathers or reduces the stream anew; the plan keeps it whole, and then its transformer
+    has the plan's collectives (docs/maxdiffusion.md). Norm and convolution names follow the axis whose dimension they
+    share: nothing of the transformer's block hangs on them.
     """
     rules = plan.axis_rules
 
@@ -72,7 +74,7 @@ def axis_rules(plan: Plan) -> list[list[Any]]:
         ["activation_cross_attn_kv_length", keys],
         ["activation_length", sequence],
         ["activation_kv_length", keys],
-        ["activation_heads", heads],
+        ["activation_heads", None],
         ["mlp", mlp],
         ["embed", embed],
         ["heads", heads],
@@ -81,6 +83,11 @@ def axis_rules(plan: Plan) -> list[list[Any]]:
         ["out_channels", heads],
         ["conv_out", sequence],
     ]
+
+
+def flax_rules(plan: Plan) -> list[tuple[str, Any]]:
+    """The same as flax takes them."""
+    return [(name, _tuples(mesh_axes)) for name, mesh_axes in axis_rules(plan)]
 
 
 def settings(plan: Plan) -> dict[str, Any]:

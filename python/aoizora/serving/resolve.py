@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -102,28 +103,31 @@ def _plan_in_fresh_process(request: Request, progress: Progress | None) -> Plan:
         raise
     finally:
         os.close(writes)
+    answered = False
     try:
         with os.fdopen(reads, "rb") as answers:
             assert process.stdin is not None
-            with process.stdin as asked:
+            with contextlib.suppress(BrokenPipeError), process.stdin as asked:  # its end is told below
                 asked.write(json.dumps(request._asdict()).encode())
             for line in answers:
                 message = json.loads(line)
                 if "progress" in message:
                     if progress is not None and progress(*message["progress"]) is False:
                         raise errors.Interrupted("planning was stopped")
-                elif "error" in message:
+                    continue
+                answered = True
+                if "error" in message:
                     raise _error(message["error"], message["message"])
-                else:
-                    return Plan.loads(message["plan"])
+                return Plan.loads(message["plan"])
     finally:
-        _end(process)
+        _end(process, answered)
     raise CompilerFailed(f"the planning process ended with status {process.returncode} and no plan")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """It has answered, or nobody waits for its answer any more: asks it to end, then makes it."""
-    for ask, patience in ((None, 1.0), (signal.SIGINT, _END_SECONDS), (signal.SIGKILL, None)):
+def _end(process: subprocess.Popen[bytes], answered: bool) -> None:
+    """Waits for a process that has answered; asks one whose answer nobody waits for any more to end, then makes it."""
+    steps = ((None, _END_SECONDS), (signal.SIGINT, _END_SECONDS), (signal.SIGKILL, None))
+    for ask, patience in steps if answered or process.poll() is not None else steps[1:]:
         if ask is not None:
             process.send_signal(ask)
         try:

@@ -33,8 +33,7 @@ class Strategy:
         if legacy_mesh:
             from aoizora.integrations import maxdiffusion
 
-            rules = maxdiffusion.axis_rules(plan)
-            self.axis_rules = [(axis, tuple(to) if isinstance(to, list) else to) for axis, to in rules]
+            self.axis_rules = maxdiffusion.flax_rules(plan)
         else:
             self.axis_rules = [(axis, mesh_axes or None) for axis, mesh_axes in plan.axis_rules.items()]
 
