@@ -134,6 +134,19 @@ def test_offline_serves_what_is_cached_in_the_folder_named(
     assert resolve.plan_for(asked).data == recorded_plan.data
 
 
+def test_another_number_of_steps_is_served_by_the_same_plan(
+    recorded_plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOIZORA_OFFLINE", "1")
+    cache.make_folder()
+    cache.store(resolve._key(aoizora.build_config("wan2.1-1.3b", chips=4).request), recorded_plan)
+    for steps in (50, 4):
+        asked = aoizora.build_config("wan2.1-1.3b", chips=4, steps=steps).request
+        assert resolve.plan_for(asked).data == recorded_plan.data
+    with pytest.raises(InvalidRequest, match="AOIZORA_OFFLINE"):
+        resolve.plan_for(aoizora.build_config("wan2.1-1.3b", chips=4, cfg=False).request)
+
+
 def test_exported_flags_do_not_make_it_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan may need flags; who exports them must find the same plan again, and so must who planned by command."""
     asked = aoizora.build_config("wan2.1-1.3b", chips=4).request

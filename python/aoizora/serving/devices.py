@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aoizora import _core
 from aoizora.errors import InvalidRequest
 from aoizora.plan_file import Plan, _same_kind
+from aoizora.serving.request import tell
 
 if TYPE_CHECKING:
     from jax import Device
@@ -86,6 +87,7 @@ def mesh_of(plan: Plan, devices: Sequence[Device] | None = None) -> Mesh:
             f"the plan is for the {len(order)} devices of {name}; here are {len(present)} of {present[0].device_kind}"
             + hint
         )
+    tell(f"{len(present)} {present[0].platform} devices stand for {name}, in the order of their ids")
     present.sort(key=lambda device: device.id)
     grid = np.empty(len(order), dtype=object)
     grid[:] = [present[device] for device in order]

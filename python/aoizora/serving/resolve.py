@@ -23,11 +23,17 @@ OFFLINE = "AOIZORA_OFFLINE"
 # starts without them.
 FOREIGN_ENVIRONMENT = ("TPU_", "LIBTPU_", "XLA_", "JAX_", "PJRT_", "MEGASCALE_", "CLOUD_TPU_", "PYTHON")
 _END_SECONDS = 10.0
+_DEFAULT_STEPS: int = Request._field_defaults["steps"]
 
 
 def cached_plan(request: Request) -> Plan | None:
-    """The plan of a request in the cache."""
-    return cache.lookup(_key(request))
+    """The plan of a request in the cache; also one for the default number of steps, which changes only its seconds a
+    video."""
+    for steps in dict.fromkeys((request.steps, _DEFAULT_STEPS)):
+        found = cache.lookup(_key(request._replace(steps=steps)))
+        if found is not None:
+            return found
+    return None
 
 
 def plan_for(request: Request, progress: Progress | None = None) -> Plan:
@@ -57,7 +63,7 @@ def command(request: Request) -> str:
         parts.append(f"--videos {request.videos}")
     if not request.cfg:
         parts.append("--no-cfg")
-    if request.steps != 50:
+    if request.steps != _DEFAULT_STEPS:
         parts.append(f"--steps {request.steps}")
     if request.dtype != "bf16":
         parts.append(f"--dtype {request.dtype}")
