@@ -1,10 +1,14 @@
 """AoiZora plans how a video diffusion transformer is sharded over a TPU slice and where each rank sits on it."""
 
+from typing import TYPE_CHECKING, Any
+
 from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
 from aoizora.plan_file import Plan
 from aoizora.planning import plan
-from aoizora.programs import Ranking, rank
 from aoizora.serving import Config, active_strategy, apply_strategy_to_config, auto_shard, build_config
+
+if TYPE_CHECKING:
+    from aoizora.programs import Ranking, rank
 
 __all__ = [
     "CompilerFailed",
@@ -23,3 +27,12 @@ __all__ = [
     "plan",
     "rank",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # What a hit in the plan cache has no time to import.
+    if name in ("Ranking", "rank"):
+        from aoizora import programs
+
+        return getattr(programs, name)
+    raise AttributeError(f"module 'aoizora' has no attribute {name!r}")

@@ -187,7 +187,7 @@ def test_whoever_stops_the_progress_stops_the_planning_process(monkeypatch: pyte
         started.append(popen(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr(resolve.subprocess, "Popen", kept)
+    monkeypatch.setattr(subprocess, "Popen", kept)
     asked = aoizora.build_config("wan2.1-1.3b", chips=1).request
     with pytest.raises(Interrupted):
         resolve.plan_for(asked, lambda *_: False)

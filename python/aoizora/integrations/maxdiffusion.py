@@ -9,7 +9,6 @@ import importlib.util
 import json
 import math
 import os
-import shlex
 import sys
 import threading
 import warnings
@@ -137,6 +136,8 @@ def _quoted(text: str) -> str:
     """Quoted for a shell, double where that is readable."""
     if "'" in text and not set(text) & set('"$`\\!'):
         return f'"{text}"'
+    import shlex
+
     return shlex.quote(text)
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aoizora import _core, cache, errors
 from aoizora.errors import CompilerFailed, Error, InvalidRequest
 from aoizora.plan_file import Plan
 from aoizora.planning import Progress
 from aoizora.serving.request import Request
+
+if TYPE_CHECKING:
+    import subprocess
 
 OFFLINE = "AOIZORA_OFFLINE"
 
@@ -94,6 +95,8 @@ def clean_environment() -> dict[str, str]:
 def _plan_in_fresh_process(request: Request, progress: Progress | None) -> Plan:
     """Plans in a freshly executed process: this one may hold a TPU, which neither a fork nor a second libtpu in the
     same process would survive."""
+    import subprocess  # a hit in the cache has no time for it
+
     reads, writes = os.pipe()
     try:
         process = subprocess.Popen(
@@ -132,6 +135,9 @@ def _plan_in_fresh_process(request: Request, progress: Progress | None) -> Plan:
 
 def _end(process: subprocess.Popen[bytes], answered: bool) -> None:
     """Waits for a process that has answered; asks one whose answer nobody waits for any more to end, then makes it."""
+    import signal
+    import subprocess
+
     steps = ((None, _END_SECONDS), (signal.SIGINT, _END_SECONDS), (signal.SIGKILL, None))
     for ask, patience in steps if answered or process.poll() is not None else steps[1:]:
         if ask is not None:
