@@ -370,7 +370,7 @@ def importlib_util() -> Any:
 )
 def test_a_slice_the_compiler_does_not_know_ends_the_run(slice_name: str, coordinates: Any, says: str) -> None:
     with WorkerQueue({}, slice_name, coordinates, 1, builder="compiler_builders:block") as queue:
-        queue.submit(job(1))
+        queue.submit(job(1, "passes"))
         for _ in range(2):
             with pytest.raises(CompilerFailed, match=says):
                 queue.next()

@@ -22,6 +22,7 @@ class Traces:
     """Traced texts, in memory and in a folder that the workers of one queue share."""
 
     def __init__(self, folder: Path) -> None:
+        self.made = 0
         self._folder = folder
         self._texts: dict[str, str] = {}
 
@@ -32,6 +33,7 @@ class Traces:
                 text = (self._folder / key).read_text(encoding="utf-8")
             except OSError:
                 text = trace()
+                self.made += 1
                 self._keep(key, text)
             self._texts[key] = text
         return self._texts[key]

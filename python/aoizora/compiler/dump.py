@@ -1,7 +1,7 @@
 """What XLA:TPU leaves in its dump directory, and when a file there is whole.
 
 The order of writing (libtpu 0.0.52 for v5e, v6e, v5p and tpu7x):
-  1. `*.after_optimizations.txt`, `*.after_optimizations-memory-usage-report.txt` and three more, in parallel; all are
+  1. `*.after_optimizations.txt`, `*.after_optimizations-memory-usage-report.txt` and others, in parallel; all are
      closed before the next step
   2. `*.after_optimizations_after_buffer_assignment.txt`, the same text as the first once more
   3. code generation, over 90 % of the compile
@@ -19,6 +19,9 @@ PASSES_TEXT = ".after_optimizations.txt"
 PASSES_DONE = ".after_optimizations_after_buffer_assignment.txt"
 CODE_TEXT = ".after_codegen.txt"
 MEMORY_REPORT = ".after_optimizations-memory-usage-report.txt"
+
+# The values and live ranges of the buffer assignment are a third of all that is dumped, and nobody reads them.
+OPTIONS = {"xla_dump_buffer_assignment_analysis": False}
 
 # A computation ends at a line that is exactly this; Pallas attributes span lines and may start one with "}}".
 _END_OF_COMPUTATION = re.compile(r'^\}(, execution_thread="[^"]*")?$', re.MULTILINE)

@@ -22,6 +22,8 @@ EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enabl
 
 # Longer dense constants are elided: their values cost nothing, their text would.
 _LARGE_ELEMENTS = 16
+_CONTEXT_PROGRAMS = 50
+_contexts: list[tuple[Any, int]] = []
 _RESOURCE = re.compile(r"dense_resource<\w+>")
 
 
@@ -43,8 +45,19 @@ def propagate(program: Any, reshard: bool = False) -> str:
     """
     if not isinstance(program, str):
         return _propagate(program.compiler_ir("stablehlo"), reshard)
-    with mlir.make_ir_context():
+    with _context():
         return _propagate(ir.Module.parse(program), reshard)
+
+
+def _context() -> Any:
+    """A context for one more program. Making one takes a tenth of a propagation's time; it keeps what it ever saw."""
+    if not _contexts or _contexts[0][1] >= _CONTEXT_PROGRAMS:
+        context = mlir.make_ir_context()
+        context.enable_multithreading(False)
+        _contexts[:] = [(context, 0)]
+    context, programs = _contexts[0]
+    _contexts[0] = (context, programs + 1)
+    return context
 
 
 def _propagate(module: Any, reshard: bool) -> str:

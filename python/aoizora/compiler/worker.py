@@ -25,8 +25,8 @@ _POLL_SECONDS = 0.005
 _MESH_AXES = ("data", "fsdp", "context", "tensor")
 _FAILURE_LENGTH = 4000
 # jax remembers about 0.1 MB a program; tracing after it forgot all costs 0.06 s more.
-_FORGET_JOBS = 50
-_COLLECT_JOBS = 10
+_FORGET_TRACES = 50
+_COLLECT_TRACES = 10
 
 
 class CompilerUnusableError(Exception):
@@ -43,25 +43,26 @@ def preload() -> None:
 def serve(connection: socket.socket, configuration: dict[str, Any], build: Callable[..., Any]) -> None:
     """Answers jobs, one a line, until the zygote closes the connection."""
     gc.disable()
-    devices = None
+    slice_ = Slice(configuration["slice"], configuration["coordinates"])
     traces = annotate.Traces(Path(configuration["traces"]))
-    for count, line in enumerate(connection.makefile("rb"), start=1):
+    made = 0
+    for line in connection.makefile("rb"):
         os.ftruncate(2, 0)
         job = json.loads(line)
         reply = Reply(connection)
         try:
-            if devices is None:
-                devices = _devices(configuration["slice"], configuration["coordinates"])
-            _answer(job, configuration["request"], devices, build, traces, reply)
+            _answer(job, configuration["request"], slice_, build, traces, reply)
         except CompilerUnusableError as error:
             reply.send({"fatal": str(error)})
         except Exception as error:
             reply.fail(error)
-        # Between two jobs nobody waits for us.
-        if count % _FORGET_JOBS == 0:
-            private.forget_programs()
-        if count % _COLLECT_JOBS == 0 or job["rung"] == "code":
-            gc.collect()
+        # Between two jobs nobody waits for us. Only a trace leaves what has to be collected.
+        if traces.made > made:
+            made = traces.made
+            if made % _FORGET_TRACES == 0:
+                private.forget_programs()
+            if made % _COLLECT_TRACES == 0:
+                gc.collect()
 
 
 class Reply:
@@ -100,7 +101,7 @@ class Reply:
 def _answer(
     job: dict[str, Any],
     request: dict[str, Any],
-    devices: list[Any],
+    slice_: Slice,
     build: Callable[..., Any],
     traces: annotate.Traces,
     reply: Reply,
@@ -109,16 +110,16 @@ def _answer(
     directory = Path(job["directory"])
     axes = mesh_axes(job["candidate"])
     candidate = {**job["candidate"], "mesh": [{"name": name, "size": size} for name, size in axes.items()]}
-    placement = job.get("placement")
     layers = int(job.get("layers", 3))
     attention = "opaque" if rung == "propagate" else "tpu"
 
-    def mesh_of(axes: dict[str, int]) -> jax.sharding.Mesh:
-        return make_mesh(axes, devices, placement)
+    def mesh_of(axes: dict[str, int]) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
+        return slice_.mesh(axes, job.get("placement"), concrete=attention == "tpu")
 
     mesh = mesh_of(axes)
     program = annotate.lowered_text(build, request, candidate, layers, attention, mesh_of, traces)
     if program is None:
+        traces.made += 1
         function, arguments = build(request, candidate, mesh, layers, attention)
         traced = (function if hasattr(function, "trace") else jax.jit(function)).trace(*arguments)
         program = traced.lower(lowering_platforms=("tpu",))
@@ -128,7 +129,7 @@ def _answer(
         return
     dumped = directory / "dump"
     dumped.mkdir()
-    options = {**candidate.get("compiler_options", {}), "xla_dump_to": str(dumped)}
+    options = {**dump.OPTIONS, **candidate.get("compiler_options", {}), "xla_dump_to": str(dumped)}
     suffix = dump.CODE_TEXT
     if rung == "passes":
         suffix = dump.PASSES_TEXT
@@ -173,16 +174,38 @@ def mesh_axes(candidate: dict[str, Any]) -> dict[str, int]:
     return {name: int(mesh[name]) for name in [*known, *(name for name in mesh if name not in known)]}
 
 
-def make_mesh(axes: dict[str, int], devices: list[Any], placement: list[int] | None) -> jax.sharding.Mesh:
-    """The logical mesh; rank r, counted row-major, is on device placement[r], or r where there is none."""
-    order = list(range(len(devices))) if placement is None else placement
-    if sorted(order) != list(range(len(devices))):
-        raise ValueError(f"placement {order} does not name each of the {len(devices)} devices once")
-    if math.prod(axes.values()) != len(devices):
-        raise ValueError(f"mesh {axes} does not have the slice's {len(devices)} devices")
-    grid = numpy.empty(len(devices), dtype=object)
-    grid[:] = [devices[device] for device in order]
-    return jax.sharding.Mesh(grid.reshape(tuple(axes.values())), tuple(axes))
+class Slice:
+    """The slice's devices, asked of the compiler when a mesh first needs them."""
+
+    def __init__(self, name: str, coordinates: list[tuple[list[int], int]]) -> None:
+        self._name = name
+        self._coordinates = coordinates
+        self._devices: list[Any] = []
+
+    def devices(self) -> list[Any]:
+        if not self._devices:
+            self._devices = _devices(self._name, self._coordinates)
+        return self._devices
+
+    def mesh(
+        self, axes: dict[str, int], placement: list[int] | None, concrete: bool
+    ) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
+        """The logical mesh; rank r, counted row-major, is on device placement[r], or r where there is none.
+
+        One that is not concrete is of no particular devices: enough for a trace that nothing will compile.
+        """
+        devices = self.devices() if concrete else []
+        count = len(self._coordinates)
+        order = list(range(count)) if placement is None else placement
+        if sorted(order) != list(range(count)):
+            raise ValueError(f"placement {order} does not name each of the {count} devices once")
+        if math.prod(axes.values()) != count:
+            raise ValueError(f"mesh {axes} does not have the slice's {count} devices")
+        if not concrete:
+            return jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes))
+        grid = numpy.empty(count, dtype=object)
+        grid[:] = [devices[device] for device in order]
+        return jax.sharding.Mesh(grid.reshape(tuple(axes.values())), tuple(axes))
 
 
 def _devices(slice_name: str, coordinates: list[tuple[list[int], int]]) -> list[Any]:
