@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <deque>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "aoizora/ir/memory_report.h"
 #include "aoizora/ir/readers.h"
 #include "aoizora/planner/bound.h"
+#include "aoizora/planner/cycles.h"
 #include "aoizora/planner/describe.h"
 #include "aoizora/planner/pricing.h"
 #include "aoizora/prediction/bound.h"
@@ -44,6 +47,7 @@ struct Compiled {
   std::string signature;
   prediction::Q1 q1;
   ranking::CompiledProgram program;
+  std::string text;  ///< of the program; kept for the few that may be compared by the compiler's cycles
   double hbm_bytes = 0;
   std::vector<placement::Placement> placements;
   std::vector<double> block_seconds;  ///< by placement
@@ -64,8 +68,8 @@ std::string gibibytes(double bytes) {
 class Search {
  public:
   Search(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
-         const std::function<bool(const Progress&)>& progress)
-      : slice_(slice), settings_(settings), compiler_(compiler), progress_(progress) {
+         const std::function<bool(const Progress&)>& progress, CycleMemory* memory)
+      : slice_(slice), settings_(settings), compiler_(compiler), progress_(progress), memory_(memory) {
     plan_.request = request;
     plan_.slice = slice;
     plan_.settings = settings;
@@ -290,7 +294,7 @@ class Search {
     best_line_ =
         describe(compiled_.front().candidate) + "; " + compiled_.front().placements[compiled_.front().best].order;
     plan_.decision_seconds = seconds_since(started_);
-    tell("decision", 1, 1, started_);
+    tell("decision", 0, 1, 1, started_);
   }
 
   void require_one_that_fits() const {
@@ -338,7 +342,7 @@ class Search {
     ask("stage 2: HLO passes", passes_window, supply, left, [&](std::size_t i, Answer& answer) {
       const Scored& scored = asked[i];
       if (!usable(scored.candidate, answer)) return;
-      Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, 0, {}, {}, 0};
+      Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, {}, 0, {}, {}, 0};
       if (!readable(scored.candidate, [&] { extract(compiled, answer); })) return;
       if (settings_.windowed_einsum && is_windowed(compiled.program) &&
           !scored.candidate.compiler_options.contains(windowed_einsum_off.first)) {
@@ -358,7 +362,17 @@ class Search {
           listed_seconds_.insert(std::upper_bound(listed_seconds_.begin(), listed_seconds_.end(), seconds), seconds);
       if (at == listed_seconds_.begin()) best_line_ = describe(compiled.candidate);
       compiled_.push_back(std::move(compiled));
+      drop_texts();
     });
+  }
+
+  /// Keeps the texts of those with the least block time only.
+  void drop_texts() {
+    const auto kept = static_cast<std::size_t>(settings_.finalists);
+    if (listed_seconds_.size() <= kept) return;
+    for (Compiled& c : compiled_) {
+      if (c.block_seconds[c.best] > listed_seconds_[kept - 1]) std::string().swap(c.text);
+    }
   }
 
   /// Whether a sharding may still come among those that the plan lists or finishes. One Q2 below its bound, and all
@@ -372,6 +386,7 @@ class Search {
 
   void extract(Compiled& compiled, Answer& answer) const {
     const auto report_bytes = ir::read_memory_report(answer.memory_report).total_bytes;
+    compiled.text = answer.text;
     compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), compiled.candidate,
                                         slice_.hardware, ranking::Rung::passes);
     compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, report_bytes, workload().layers);
@@ -450,17 +465,11 @@ class Search {
   }
 
   /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles,
-  /// the compiler's own word on HBM, and proof that the placement compiles. At first for the winner and for those that
-  /// the cycles may put before it.
+  /// the compiler's own word on HBM, and proof that the placement compiles. At first for the winner alone.
   void compile_finalists() {
-    const double best = compiled_.front().block_seconds[compiled_.front().best];
-    const auto in_reach = std::count_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) {
-      return c.block_seconds[c.best] * (1 - rung_gap) <= best;
-    });
-    const auto wanted = std::max(settings_.verify, std::min<std::int64_t>(settings_.finalists, in_reach));
     std::vector<std::size_t> stock_sources;
     std::vector<Job> stock = stock_jobs(stock_sources);
-    add_finalists(wanted, std::move(stock), stock_sources);
+    add_finalists(settings_.verify, std::move(stock), stock_sources);
     for (Comparison& comparison : plan_.comparisons) {
       if (!comparison.reason.empty()) comparison.ranked.reset();
     }
@@ -506,7 +515,6 @@ class Search {
 
   struct Finalist {
     std::size_t source = 0;         ///< index into compiled_
-    double rung_ratio = 1;          ///< code over passes, of the placement it was compiled under first
     Compiled compiled;              ///< priced at the code rung
     placement::Placement verified;  ///< the placement it was compiled under last
     std::optional<ranking::CompiledProgram>
@@ -519,7 +527,7 @@ class Search {
     }
   };
 
-  Finalist finalist(std::size_t index, Answer& answer) const {
+  Finalist finalist(std::size_t index, Answer& answer) {
     const Compiled& source = compiled_[index];
     Finalist result;
     result.source = index;
@@ -527,17 +535,17 @@ class Search {
     const auto by_passes = ranking::score(source.program, result.verified, slice_, workload().layers);
     result.passes_block_seconds = by_passes.block_seconds;
     result.passes_step_seconds = by_passes.step_seconds;
-    result.compiled = Compiled{source.candidate, source.signature, source.q1, {}, 0, source.placements, {}, 0};
+    result.compiled = Compiled{source.candidate, source.signature, source.q1, {}, {}, 0, source.placements, {}, 0};
     result.compiled.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
-    result.compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), source.candidate,
-                                               slice_.hardware, ranking::Rung::code);
+    const ir::Program program = ir::read_hlo(std::move(answer.text));
+    learn(program);
+    result.compiled.program =
+        ranking::extract(program, workload(), source.candidate, slice_.hardware, ranking::Rung::code);
     for (const auto& p : source.placements) {
       result.compiled.block_seconds.push_back(
           ranking::score(result.compiled.program, p, slice_, workload().layers).block_seconds);
     }
     result.compiled.best = least(result.compiled.block_seconds);
-    if (result.passes_block_seconds > 0)
-      result.rung_ratio = result.compiled.block_seconds[source.best] / result.passes_block_seconds;
     return result;
   }
 
@@ -570,7 +578,7 @@ class Search {
     count("compiled with code generation", static_cast<std::int64_t>(finalists_.size()), code_seconds_);
     count("verified under their own placement", static_cast<std::int64_t>(order.size()),
           seconds_since(start) - (code_seconds_ - code_before));
-    report(order.front());
+    report(order);
   }
 
   std::vector<std::size_t> verified_order() {
@@ -588,15 +596,56 @@ class Search {
     return order;
   }
 
-  /// Whether the next sharding by the passes, its price scaled as the finalists' were, may still beat what is verified.
-  bool another_may_win(const std::vector<std::size_t>& order) const {
-    if (next_finalist_ == compiled_.size()) return false;
-    if (order.empty()) return true;
-    if (static_cast<std::int64_t>(finalists_.size()) >= settings_.finalists) return false;
-    double ratio = std::numeric_limits<double>::infinity();
-    for (const Finalist& f : finalists_) ratio = std::min(ratio, f.rung_ratio);
-    const Compiled& next = compiled_[next_finalist_];
-    return next.block_seconds[next.best] * ratio * (1 - rung_gap) < best_seconds(finalists_[order.front()]);
+  /// Whether the next sharding by the passes may still beat what is verified. Those that cannot are passed over; of the
+  /// first `finalists` all are looked at, however many of them had to be compiled.
+  bool another_may_win(const std::vector<std::size_t>& order) {
+    for (; next_finalist_ < compiled_.size(); ++next_finalist_) {
+      if (order.empty()) return true;
+      const Compiled& next = compiled_[next_finalist_];
+      if (static_cast<std::int64_t>(next_finalist_) >= settings_.finalists || next.text.empty()) return false;
+      double least_seconds = 0;
+      if (readable(next.candidate, [&] { least_seconds = least_code_seconds(next); }) &&
+          least_seconds < best_seconds(finalists_[order.front()])) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// What the best placement of a sharding takes at least by the compiler's cycles: fusions whose cycles are known from
+  /// other programs take these; of what the others take by the passes, rung_gap may go.
+  double least_code_seconds(const Compiled& compiled) {
+    const ir::Program program = ir::read_hlo(compiled.text);
+    const auto prints = fingerprints(program);
+    if (memory_ != nullptr) known_.merge(memory_->lookup(prints));
+    Cycles unknown_free = known_;
+    for (const Fingerprint& print : prints) unknown_free.try_emplace(print, 0);
+    const auto priced = [&](const Cycles& cycles) {
+      const auto lent = ranking::extract(ir::read_hlo(lend(program, cycles)), workload(), compiled.candidate,
+                                         slice_.hardware, ranking::Rung::code);
+      std::vector<double> seconds;
+      for (const auto& p : compiled.placements)
+        seconds.push_back(ranking::score(lent, p, slice_, workload().layers).block_seconds);
+      return seconds;
+    };
+    const auto likely = priced(known_);
+    const auto certain = priced(unknown_free);
+    double least_seconds = std::numeric_limits<double>::infinity();
+    for (std::size_t p = 0; p < likely.size(); ++p) {
+      const double unknown = std::max(0.0, likely[p] - certain[p]);
+      least_seconds = std::min(least_seconds, likely[p] * (1 - lent_gap) - unknown * rung_gap);
+    }
+    return least_seconds;
+  }
+
+  /// Keeps the cycles of a code-generated program; what has none there never gets any.
+  void learn(const ir::Program& program) {
+    Cycles learned = cycles_of(program);
+    for (Fingerprint& print : fingerprints(program)) {
+      if (!print.empty()) learned.try_emplace(std::move(print), no_cycles);
+    }
+    if (memory_ != nullptr) memory_->remember(learned);
+    known_.merge(std::move(learned));
   }
 
   /// The finalist whose best pair is cheapest, of those not in `taken`; nothing where none has a placement left.
@@ -659,7 +708,8 @@ class Search {
     return result;
   }
 
-  void report(std::size_t winner) {
+  void report(const std::vector<std::size_t>& order) {
+    const std::size_t winner = order.front();
     const Finalist& best = finalists_[winner];
     plan_.best = ranked(best);
     for (const double seconds : best.compiled.block_seconds) {
@@ -668,10 +718,12 @@ class Search {
     }
     plan_.placements = static_cast<std::int64_t>(best.compiled.placements.size());
 
+    // What was compiled only to be compared is listed by the passes: whether it had to be depends on what is
+    // remembered.
     std::set<std::string> listed{best.compiled.signature};
-    for (const Finalist& f : finalists_) {
-      if (!listed.insert(f.compiled.signature).second) continue;
-      plan_.runners_up.push_back(ranked(f));
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      const Finalist& f = finalists_[order[i]];
+      if (listed.insert(f.compiled.signature).second) plan_.runners_up.push_back(ranked(f));
     }
     for (const Compiled& c : compiled_) {
       if (static_cast<std::int64_t>(plan_.runners_up.size()) >= settings_.runners_up) break;
@@ -786,6 +838,7 @@ class Search {
     const auto start = Clock::now();
     const std::int64_t first_id = next_id_;
     std::size_t submitted = 0, taken = 0;
+    std::size_t& before = done_[stage];   // a stage may be asked again
     std::map<std::size_t, Answer> early;  // answers of jobs that others come before
     try {
       for (;;) {
@@ -794,8 +847,8 @@ class Search {
           compiler_.submit(*job);
         }
         if (submitted == 0) return;
-        tell(stage, taken, submitted + left(), start);
-        if (taken == submitted) return;
+        tell(stage, before, taken, submitted + left(), start);
+        if (taken == submitted) break;
         while (!early.contains(taken)) {
           Answer answer = compiler_.next();
           const auto i = static_cast<std::size_t>(answer.id - first_id);
@@ -807,6 +860,7 @@ class Search {
         auto answer = early.extract(taken);
         take(taken++, answer.mapped());
       }
+      before += taken;
     } catch (...) {
       for (std::size_t i = taken; i < submitted; ++i) {
         if (!early.contains(i)) compiler_.cancel(first_id + static_cast<std::int64_t>(i));
@@ -815,10 +869,14 @@ class Search {
     }
   }
 
-  void tell(const std::string& stage, std::size_t done, std::size_t total, Clock::time_point start) {
+  /// `before` of the stage were done before `start`.
+  void tell(const std::string& stage, std::size_t before, std::size_t done, std::size_t total,
+            Clock::time_point start) {
     if (!progress_) return;
     const double elapsed = seconds_since(start);
     const double left = done == 0 ? 0 : elapsed / static_cast<double>(done) * static_cast<double>(total - done);
+    done += before;
+    total += before;
     if (!progress_(
             {stage, static_cast<std::int64_t>(done), static_cast<std::int64_t>(total), elapsed, left, best_line_})) {
       throw Interrupted("interrupted while planning (" + stage + ", " + std::to_string(done) + " of " +
@@ -830,6 +888,8 @@ class Search {
   const Settings& settings_;
   Compiler& compiler_;
   const std::function<bool(const Progress&)>& progress_;
+  CycleMemory* memory_;
+  Cycles known_;  ///< cycles learned in this plan or remembered from others
   Plan plan_;
   const Clock::time_point started_ = Clock::now();
   double stage_1_seconds_ = 0, stage_2_seconds_ = 0, code_seconds_ = 0;
@@ -840,6 +900,7 @@ class Search {
   std::vector<double> listed_seconds_;  ///< best block time of each that compiled and fits, least first
   std::size_t next_finalist_ = 0;       ///< index into compiled_
   std::int64_t next_id_ = 1;
+  std::map<std::string, std::size_t> done_;  ///< jobs of each stage
   std::string best_line_;
   std::string first_failure_;
   std::set<std::string> tried_;  ///< signatures of all candidates that were lowered
@@ -851,8 +912,8 @@ class Search {
 }  // namespace
 
 Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
-          const std::function<bool(const Progress&)>& progress) {
-  return Search(request, slice, settings, compiler, progress).run();
+          const std::function<bool(const Progress&)>& progress, CycleMemory* memory) {
+  return Search(request, slice, settings, compiler, progress, memory).run();
 }
 
 }  // namespace aoizora::planner

@@ -16,17 +16,19 @@
 
 namespace aoizora::planner {
 
-/// How far code generation may change which of two shardings of a request is faster: what their block times by code
-/// over those by the HLO passes alone differ by. Over the programs compiled both ways so far (Wan 2.1, v5e-4 to v5e-16)
-/// the ratio was 0.975 to 1.062. A sharding behind by more than this is not compiled to the end to be sure of the
-/// order.
+/// How far code generation moves the price of a block from what the HLO passes alone say, less or more: over the
+/// programs compiled both ways so far (Wan 2.1, v5e-4 to v5e-16) by -2.5 to +6.2 %.
 inline constexpr double rung_gap = 0.1;
+/// The same where the cycles of the program's fusions are known from other programs: +0.02 to +1.0 % seen.
+inline constexpr double lent_gap = 0.02;
+
+class CycleMemory;
 
 /// Settings of Algorithm 1; all are in the cache key.
 struct Settings {
   double survivor_fraction = 0.15;
   std::int64_t survivor_floor = 12;
-  std::int64_t finalists = 2;  ///< at most so many are compiled with code generation: those whose order it can change
+  std::int64_t finalists = 2;  ///< the first so many by the passes may be compiled to compare their cycles
   std::int64_t verify = 1;     ///< plans compiled to the end under their own placement
   std::int64_t runners_up = 10;
   std::int64_t proxy_layers = 3;
@@ -99,10 +101,11 @@ struct Plan {
 };
 
 /// Algorithm 1. Deterministic: the same inputs give the same plan whatever order the compiler answers in.
+/// `memory` spares compiles of shardings that the cycles it knows show to be slower; it does not change the plan.
 /// Throws InvalidRequest, Infeasible, CompilerFailed. `progress` is called from this thread; returning false stops
 /// (throws Interrupted).
 Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
-          const std::function<bool(const Progress&)>& progress = {});
+          const std::function<bool(const Progress&)>& progress = {}, CycleMemory* memory = nullptr);
 
 /// plan.json: versioned, documented in docs/plan-format.md.
 std::string to_json(const Plan& plan);

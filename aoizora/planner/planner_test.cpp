@@ -15,6 +15,7 @@
 #include "aoizora/candidates/sharding.h"
 #include "aoizora/errors.h"
 #include "aoizora/ir/readers.h"
+#include "aoizora/planner/cycles.h"
 #include "aoizora/planner/describe.h"
 #include "aoizora/planner/pricing.h"
 #include "aoizora/planner/replay.h"
@@ -199,6 +200,50 @@ BOOST_AUTO_TEST_CASE(Plan_ABoundThatDoesNotHoldIsGivenUp) {
   // The recording ends where other survivors than its own come out.
   BOOST_CHECK_THROW(run(compiler), CompilerFailed);
   BOOST_TEST(asked(compiler, CompilerRung::propagate).size() == all_by_q1().size());
+}
+
+/// Remembers in this process.
+class Notebook final : public CycleMemory {
+ public:
+  Cycles lookup(std::span<const Fingerprint> fingerprints) override {
+    Cycles found;
+    for (const auto& print : fingerprints) {
+      if (const auto known = cycles.find(print); known != cycles.end()) found.insert(*known);
+    }
+    return found;
+  }
+  void remember(const Cycles& learned) override { cycles.insert(learned.begin(), learned.end()); }
+  Cycles cycles;
+};
+
+/// The answer itself: without what the run took and how many compiles it needed.
+std::string answer_of(const Plan& p) {
+  json::value value = json::parse(timeless(p));
+  value.as_object().erase("counts");
+  return json::serialize(value);
+}
+
+// What other plans have taught spares compiles and changes nothing else.
+BOOST_AUTO_TEST_CASE(Plan_IsTheSameWithAndWithoutRememberedCycles) {
+  const auto planned = [](Edited& compiler, CycleMemory* memory) {
+    return plan(recorded_request(), topology::make_slice("v5e:2x2"), recorded_settings(), compiler, {}, memory);
+  };
+  Edited without(0, {});
+  const std::string cold = answer_of(planned(without, nullptr));
+  Notebook memory;
+  Edited first(0, {});
+  BOOST_TEST(answer_of(planned(first, &memory)) == cold);
+  BOOST_TEST(memory.cycles.size() > 30u);
+  Edited second(0, {});
+  BOOST_TEST(answer_of(planned(second, &memory)) == cold);
+  BOOST_TEST(second.jobs.size() <= first.jobs.size());
+  // Everything the compiler could teach of the recorded programs.
+  for (const auto& [key, answer] : recording()) {
+    if (key.starts_with("code") && answer.outcome == Answer::Outcome::ok)
+      memory.remember(cycles_of(ir::read_hlo(answer.text)));
+  }
+  Edited third(0, {});
+  BOOST_TEST(answer_of(planned(third, &memory)) == cold);
 }
 
 // Sharding and placement are decided before code generation; it is asked for the winner, and for another only where

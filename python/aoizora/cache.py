@@ -172,6 +172,8 @@ def clear() -> int:
     for path in [*folder().glob("*.json"), *folder().glob(".*.tmp")]:
         count += path.suffix == ".json"
         path.unlink(missing_ok=True)
+    for path in folder().glob("cycles.sqlite*"):  # what the compiler told of fusions (cycle_memory.py)
+        path.unlink(missing_ok=True)
     return count
 
 

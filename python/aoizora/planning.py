@@ -64,13 +64,19 @@ def plan(
         cache.make_folder()
 
     from aoizora.compiler.store import open_queue
+    from aoizora.cycle_memory import FILE_NAME, CycleMemory
 
     description = json.loads(slice_json)
     places = itertools.product(*map(range, description["dims"]))  # our device order: x slowest, then core
     coordinates = [(list(chip), core) for chip in places for core in range(description["cores_per_chip"])]
     name = description["name"]
     with open_queue(store, json.loads(request_json), name, coordinates, workers) as queue:
-        text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder)
+        memory = CycleMemory(cache.folder() / FILE_NAME, cache.versions()) if use_cache else None
+        try:
+            text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder, memory)
+        finally:
+            if memory is not None:
+                memory.close()
     result = Plan.loads(text)
     if use_cache and not result.data["lost"]:
         try:

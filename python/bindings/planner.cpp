@@ -2,16 +2,20 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 
 #include "aoizora/errors.h"
 #include "aoizora/ir/readers.h"
 #include "aoizora/planner/bound.h"
+#include "aoizora/planner/cycles.h"
 #include "aoizora/planner/pricing.h"
 #include "aoizora/planner/replay.h"
 
@@ -65,6 +69,28 @@ class PythonCompiler final : public aoizora::planner::Compiler {
   nb::object queue_;
 };
 
+/// A CycleMemory implemented in Python: lookup(list of str) -> dict, remember(dict). Called without the GIL.
+class PythonMemory final : public aoizora::planner::CycleMemory {
+ public:
+  explicit PythonMemory(nb::handle memory) : memory_(memory) {}  // the caller's, longer alive than the call
+
+  aoizora::planner::Cycles lookup(std::span<const aoizora::planner::Fingerprint> fingerprints) override {
+    nb::gil_scoped_acquire gil;
+    std::set<std::string> wanted(fingerprints.begin(), fingerprints.end());
+    wanted.erase("");
+    nb::list names;
+    for (const auto& name : wanted) names.append(name);
+    return nb::cast<aoizora::planner::Cycles>(memory_.attr("lookup")(names));
+  }
+  void remember(const aoizora::planner::Cycles& cycles) override {
+    nb::gil_scoped_acquire gil;
+    memory_.attr("remember")(nb::cast(cycles));
+  }
+
+ private:
+  nb::handle memory_;
+};
+
 std::function<bool(const aoizora::planner::Progress&)> progress_of(const nb::object& callback) {
   if (callback.is_none()) return {};
   // The callback outlives this call: `plan` holds a reference to it for as long as it runs.
@@ -76,12 +102,14 @@ std::function<bool(const aoizora::planner::Progress&)> progress_of(const nb::obj
 }
 
 std::string run(aoizora::planner::Compiler& compiler, const std::string& request_json, const std::string& slice,
-                const std::string& settings_json, const nb::object& progress) {
+                const std::string& settings_json, const nb::object& progress, const nb::object& memory) {
   const auto callback = progress_of(progress);
+  std::optional<PythonMemory> remembered;
+  if (!memory.is_none()) remembered.emplace(memory);
   nb::gil_scoped_release release;
-  return aoizora::planner::to_json(
-      aoizora::planner::plan(aoizora::workload::read_request(request_json), aoizora::topology::make_slice(slice),
-                             aoizora::planner::read_settings(settings_json), compiler, callback));
+  return aoizora::planner::to_json(aoizora::planner::plan(
+      aoizora::workload::read_request(request_json), aoizora::topology::make_slice(slice),
+      aoizora::planner::read_settings(settings_json), compiler, callback, remembered ? &*remembered : nullptr));
 }
 
 }  // namespace
@@ -90,18 +118,20 @@ void bind_planner(nb::module_& m) {
   m.def(
       "plan",
       [](const std::string& request_json, const std::string& slice, const std::string& settings_json, nb::object queue,
-         nb::object progress, const std::string& record_folder) {
+         nb::object progress, const std::string& record_folder, nb::object memory) {
         PythonCompiler compiler{std::move(queue)};
-        if (record_folder.empty()) return run(compiler, request_json, slice, settings_json, progress);
+        if (record_folder.empty()) return run(compiler, request_json, slice, settings_json, progress, memory);
         const auto recorder = aoizora::planner::record(compiler, record_folder);
-        return run(*recorder, request_json, slice, settings_json, progress);
+        return run(*recorder, request_json, slice, settings_json, progress, memory);
       },
       "request_json"_a, "slice"_a, "settings_json"_a, "compiler"_a, "progress"_a = nb::none(), "record_folder"_a = "",
+      "memory"_a = nb::none(),
       "Algorithm 1 over a compiler queue (an object with submit(job_json), next() -> dict, cancel(id), versions() -> "
       "list).\n\n"
       "progress(stage, done, total, elapsed_seconds, remaining_seconds, best) is called from this thread; False "
       "stops.\n"
-      "record_folder keeps every answer for replay_plan. Returns plan.json's text.\n"
+      "record_folder keeps every answer for replay_plan. memory: an object with lookup(fingerprints) -> dict and\n"
+      "remember(dict), cycles of fusions known from other plans. Returns plan.json's text.\n"
       "Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.");
   m.def(
       "replay_plan",
@@ -109,7 +139,7 @@ void bind_planner(nb::module_& m) {
          const std::string& settings_json, std::uint64_t seed, std::vector<std::string> versions) {
         const auto compiler =
             aoizora::planner::make_replay(aoizora::planner::read_recording(folder), std::move(versions), seed);
-        return run(*compiler, request_json, slice, settings_json, nb::none());
+        return run(*compiler, request_json, slice, settings_json, nb::none(), nb::none());
       },
       "folder"_a, "request_json"_a, "slice"_a, "settings_json"_a, "seed"_a = 0,
       "versions"_a = std::vector<std::string>{},

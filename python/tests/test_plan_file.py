@@ -33,6 +33,7 @@ def test_a_saved_plan_loads_as_it_was(recorded_plan: Plan, tmp_path: Path) -> No
 def test_replay_gives_the_same_plan_in_any_order_of_answers(recording: Path, recorded_plan: Plan) -> None:
     other = replay(recording, seed=99)
     for plan in (recorded_plan.data, other):
+        plan.pop("times")
         for count in plan["counts"]:
             count.pop("seconds", None)
     assert other == recorded_plan.data
@@ -104,6 +105,17 @@ def test_the_devices_of_libtpu_make_a_mesh(recorded_plan: Plan, tmp_path: Path) 
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "plan.json")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout) == recorded_plan.data["best"]["placement"]["device_ids"]
+
+
+def test_both_times_and_the_rungs_difference_are_printed(recorded_plan: Plan) -> None:
+    recorded_plan.data["times"] = {"decision_seconds": 12.34, "verified_seconds": 56.78}
+    recorded_plan.data["best"]["rung_difference_percent"] = -1.25
+    for text in (terminal.summary(recorded_plan), terminal.explain(recorded_plan)):
+        flat = " ".join(text.split())
+        assert "decided after 12.3 s, verified by the compiler after 56.8 s" in flat
+        assert "the compiler's cycles change the block by -1.2 %" in flat or "by -1.3 %" in flat
+    del recorded_plan.data["times"]  # a plan of an older version
+    assert "decided after" not in terminal.explain(recorded_plan)
 
 
 def test_explain_starts_with_the_gain_and_maxdiffusions_line(recorded_plan: Plan) -> None:
