@@ -57,13 +57,14 @@ double deployed_trips(const PredictionGraph& graph, const Node& node, std::int64
 }  // namespace
 
 // C_comp(v) = FLOPs(v, s) / ρ_dev (paper 4.3), or the time its bytes take through HBM where that is longer; a kernel
-// has its own time.
+// has its own time. The core sustains a part of that speed.
 double compute_seconds(const Node& node, const topology::Hardware& hardware) {
-  if (node.kernel_seconds > 0) return node.kernel_seconds;
+  const double sustained = hardware.core_efficiency.value > 0 ? hardware.core_efficiency.value : 1;
+  if (node.kernel_seconds > 0) return node.kernel_seconds / sustained;
   const double rho = hardware.peak_flops_per_second.value * hardware.matmul_efficiency.value;
   const double flops = rho > 0 ? node.flops / rho : 0;
   const double hbm = hardware.hbm_bytes_per_second.value > 0 ? node.hbm_bytes / hardware.hbm_bytes_per_second.value : 0;
-  return std::max(flops, hbm);
+  return std::max(flops, hbm) / sustained;
 }
 
 // C_comm(v) = α_τ + β_τ φ_τ(n) B (paper 4.3). 1/β is the bandwidth of the best placement a group of n can have: one
