@@ -11,10 +11,14 @@ namespace {
 
 using topology::CollectiveKind;
 
-/// More devices than any slice has; keeps what a text can ask for in bounds.
-constexpr std::int64_t max_devices = 1 << 20;
-/// Ids in all groups and pairs of a program together: a pod's 9,216 chips in a thousand collectives have half as many.
-constexpr std::size_t max_ids = 1 << 24;
+/// Seven times the devices of the largest slice (tpu7x: 9,216 chips of two); keeps what a text can ask for in bounds.
+constexpr std::int64_t max_devices = 1 << 17;
+/// Bytes that all groups and pairs of a program may take together: so many, and so many for each byte of its text. A
+/// pod's 9,216 chips in a thousand collectives take 37 MB, and their text has more than one.
+constexpr std::size_t most_bytes = 8 << 20;
+constexpr std::size_t most_bytes_a_byte = 40;
+/// Calls looked through: each fusion's computation is looked at once for each that calls it.
+constexpr std::size_t most_looks = 1 << 23;
 
 const Instruction& at(const Program& program, InstructionId id) {
   return program.instructions[static_cast<std::size_t>(id)];
@@ -165,7 +169,8 @@ class Finder {
     for (std::size_t next = 0; next < open.size(); ++next) {
       for (const InstructionId id : of_interest_[static_cast<std::size_t>(open[next])]) {
         const Instruction& inner = at(program_, id);
-        spend(i, 1);
+        ++looked_at_;
+        if (looked_at_ > most_looks) give_up(i, "looks through more than " + std::to_string(most_looks) + " calls");
         if (kind_of(inner.opcode)) {
           const auto role = role_.find(id);
           const bool carried = role == role_.end() && started_.contains(chain_of(inner));
@@ -178,12 +183,15 @@ class Finder {
     return out;
   }
 
-  // What a program's collectives may take together, in ids.
-  void spend(const Instruction& i, std::size_t ids) {
-    spent_ += ids;
-    if (spent_ <= max_ids) return;
+  [[noreturn]] void give_up(const Instruction& i, const std::string& why) const {
     Cursor c(program_.text());
-    c.fail_at(i.opcode.data(), "the program's collectives name more than " + std::to_string(max_ids) + " ids");
+    c.fail_at(i.opcode.data(), "to find the program's collectives " + why);
+  }
+
+  void spend(const Instruction& i, std::size_t bytes) {
+    spent_ += bytes;
+    const std::size_t most = most_bytes + most_bytes_a_byte * program_.text().size();
+    if (spent_ > most) give_up(i, "takes more than " + std::to_string(most) + " bytes: their groups name too many ids");
   }
 
   static bool runs_by_itself(std::string_view opcode) {
@@ -386,9 +394,12 @@ class Finder {
       Cursor c(program_.text());
       c.fail_at(i.opcode.data(), std::string(i.opcode) + " " + std::string(i.name) + ": " + e.what());
     }
-    std::size_t ids = 64 + made.pairs.size();  // a collective is as large as that many ids
-    for (const auto& group : made.groups) ids += group.size();
-    spend(i, ids);
+    std::size_t bytes = sizeof(Collective) + made.pairs.size() * sizeof(made.pairs[0]);
+    for (const auto& group : made.groups) {
+      // A vector, and what malloc makes of a small one.
+      bytes += sizeof(group) + std::max<std::size_t>(32, 16 + group.size() * sizeof(group[0]));
+    }
+    spend(i, bytes);
   }
 
   // "dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>" as "{{0, 1}, {2, 3}}"; HLO's own forms as they are.
@@ -480,6 +491,7 @@ class Finder {
   const Program& program_;
   std::int32_t devices_;
   std::size_t spent_ = 0;
+  std::size_t looked_at_ = 0;
   std::vector<bool> holds_;
   std::vector<std::vector<InstructionId>> of_interest_;  ///< of each computation: collectives and calls of holders
   std::vector<std::uint64_t> entered_;                   ///< round in which `inside` last saw a computation

@@ -63,14 +63,19 @@ bool starts_natively(std::string_view base) {
          base == "async";
 }
 
-json::array group_list(const ReplicaGroups& groups) {
+/// More ids than that are not listed: JSON takes ten times the memory.
+constexpr std::size_t most_listed_ids = 1 << 17;
+
+json::value group_list(const ReplicaGroups& groups, std::size_t& listed) {
+  for (const auto& group : groups) listed += 2 + group.size();
+  if (listed > most_listed_ids) return nullptr;
   json::array out;
   for (const auto& group : groups) out.emplace_back(json::array(group.begin(), group.end()));
   return out;
 }
 
 json::object to_json(const Program& program, const Collective& c, const std::vector<std::int64_t>& runs,
-                     const std::vector<std::string>& names) {
+                     const std::vector<std::string>& names, std::size_t& listed) {
   json::object out;
   out["kind"] = topology::name(c.kind);
   out["name"] = at(program, c.start).name;
@@ -85,12 +90,15 @@ json::object to_json(const Program& program, const Collective& c, const std::vec
   out["runs"] = runs[static_cast<std::size_t>(c.computation)];
   if (c.kind == topology::CollectiveKind::permute) {
     json::array pairs;
-    for (const auto& [from, to] : c.pairs) pairs.emplace_back(json::array{from, to});
-    out["pairs"] = std::move(pairs);
+    listed += 4 * c.pairs.size();
+    for (const auto& [from, to] : c.pairs) {
+      if (listed <= most_listed_ids) pairs.emplace_back(json::array{from, to});
+    }
+    out["pairs"] = listed <= most_listed_ids ? json::value(std::move(pairs)) : nullptr;
   } else {
     out["groups"] = c.groups.size();
     out["group_size"] = c.groups.empty() ? 0 : c.groups.front().size();
-    out["replica_groups"] = group_list(c.groups);
+    out["replica_groups"] = group_list(c.groups, listed);
   }
   out["payload_bytes"] = c.payload_bytes();
   out["result_bytes"] = c.result_bytes;
@@ -183,6 +191,7 @@ std::string inspect_json(const Program& program) {
   out["loops"] = loops_json(program, runs, names);
 
   json::array list;
+  std::size_t listed = 0;
   struct Total {
     std::int64_t count = 0;
     std::int64_t payload_bytes = 0;
@@ -190,7 +199,7 @@ std::string inspect_json(const Program& program) {
   };
   std::map<topology::CollectiveKind, Total> totals;
   for (const Collective& c : collectives(program)) {
-    list.emplace_back(to_json(program, c, runs, names));
+    list.emplace_back(to_json(program, c, runs, names, listed));
     const std::int64_t times = runs[static_cast<std::size_t>(c.computation)];
     Total& total = totals[c.kind];
     total.count = saturating_add(total.count, times);

@@ -17,7 +17,8 @@ std::map<std::string, std::int64_t, std::less<>> opcode_counts(const Program& pr
 ///   dialect, name, devices, is_scheduled, instructions (how many), opcodes (by name),
 ///   computations: [{name, instructions, runs}] of those that run, and how many there are,
 ///   loops: [{name, where, trips (null where unknown), runs, body}],
-///   collectives: [{kind, name, where, async, done, carriers, runs, groups, group_size, replica_groups or pairs,
+///   collectives: [{kind, name, where, async, done, carriers, runs, groups, group_size, replica_groups or pairs
+///   (null where the program names more than 131,072 ids),
 ///   payload_bytes,
 ///                  result_bytes, operand_bytes, op_name}],
 ///   totals: {kind: {count, payload_bytes, result_bytes}}, runs multiplied,

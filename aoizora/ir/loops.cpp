@@ -58,7 +58,11 @@ class Follower {
     if (op == "parameter") return parameter(i, id, index, frame, depth);
     if (op == "constant" || op == "stablehlo.constant" || op == "sdy.constant") return constant(i);
     if (op == "get-tuple-element") {
-      Cursor number(attribute(i, "index"));
+      // Printed first. What else is there may be long, and many loops may come this way.
+      constexpr std::string_view first = ", index=";
+      const bool is_first = i.attributes.starts_with(first);
+      if (!is_first && i.attributes.size() > 256) return {};
+      Cursor number(is_first ? i.attributes.substr(first.size()) : attribute(i, "index"));
       const auto element = number.number();
       if (!element || *element > 1'000'000) return {};
       return through(0, static_cast<std::int32_t>(*element));
@@ -117,7 +121,7 @@ class Follower {
 
  private:
   static constexpr int max_depth = 64;
-  static constexpr int max_steps = 1'000;
+  static constexpr int max_steps = 128;
 
   Value parameter(const Instruction& i, InstructionId id, std::int32_t index, const Frame* frame, int depth) {
     const bool hlo = program_.dialect == Dialect::hlo;

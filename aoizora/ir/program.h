@@ -17,9 +17,9 @@ inline constexpr std::int32_t none = -1;
 /// One array (a tuple is flattened into its leaves). `dims` point into the program's pool.
 struct ArrayType {
   DType dtype = DType::unknown;
+  int memory_space = 0;  ///< HLO's S(n): 0 is HBM
   std::span<const std::int64_t> dims;
   std::string_view layout;        ///< HLO: the text in braces, "1,0:T(8,128)(2,1)S(1)"; empty elsewhere
-  int memory_space = 0;           ///< HLO's S(n): 0 is HBM
   std::int64_t elements() const;  ///< saturates, never overflows; a dynamic dimension counts as its bound
   std::int64_t bytes() const;     ///< of the elements, without padding of the layout; saturates
 };
@@ -46,10 +46,10 @@ struct Instruction {
 /// print.
 struct Computation {
   std::string_view name;
+  std::span<const InstructionId> parameters;
   InstructionId first = 0;
   std::int32_t count = 0;
   InstructionId root = none;
-  std::span<const InstructionId> parameters;
   InstructionId caller = none;  ///< StableHLO regions: the operation they belong to
 };
 

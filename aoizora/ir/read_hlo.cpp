@@ -37,14 +37,11 @@ bool names_computations(std::string_view key) {
 class HloReader {
  public:
   explicit HloReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {
-    // A line of optimized HLO has about 200 bytes.
-    store_.instructions.reserve(store_.text.size() / 200 + 16);
+    store_.instructions.reserve(expected_instructions(store_.text, 10));  // "a=s4[]a()\n"
   }
 
   void read() {
-    if (store_.text.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()) * 8) {
-      c_.fail("text is too long");
-    }
+    if (store_.text.size() > std::numeric_limits<std::uint32_t>::max()) c_.fail("the text has more than 4 GiB");
     header();
     while (c_.skip_space(), !c_.done()) {
       if (!table()) computation();
@@ -56,9 +53,14 @@ class HloReader {
   }
 
  private:
-  struct Call {
-    ComputationId* slot;
-    std::string_view name;
+  /// Name of a computation that comes later in the text.
+  struct Late {
+    std::uint32_t at;
+    std::uint32_t size;
+  };
+  struct Parameter {
+    std::int32_t number;
+    InstructionId id;
   };
 
   // "HloModule name, key=value, ..." up to the end of the line on which all brackets are closed.
@@ -127,32 +129,27 @@ class HloReader {
     while (true) {
       c_.skip_space();
       if (c_.done()) {
-        c_.fail_at(start, "computation " + std::string(made.name) + " is not closed: the text is cut");
+        c_.fail_at(start, "computation " + shown(made.name) + " is not closed: the text is cut");
       }
       if (c_.take('}')) break;
       instruction(id, made);
     }
     made.count = static_cast<std::int32_t>(store_.instructions.size()) - made.first;
-    if (made.count == 0) c_.fail_at(start, "computation " + std::string(made.name) + " has no instruction");
+    if (made.count == 0) c_.fail_at(start, "computation " + shown(made.name) + " has no instruction");
     if (made.root == none) {
       made.root = made.first + made.count - 1;
       store_.instructions.back().is_root = true;
     }
-    for (const InstructionId parameter : parameters_) {
-      if (parameter == none) {
-        c_.fail_at(start, "computation " + std::string(made.name) + " lacks a parameter: numbers must be 0, 1, 2, ...");
-      }
-    }
-    made.parameters = store_.pool.copy(std::span<const InstructionId>(parameters_));
+    made.parameters = numbered_parameters(made);
     if (c_.peek() == ',') scan_attributes(c_.at, nullptr);  // }, execution_thread="sparsecore"
     if (!computation_names_.insert(made.name, id)) {
-      c_.fail_at(start, "computation " + std::string(made.name) + " is defined twice");
+      c_.fail_at(start, "computation " + shown(made.name) + " is defined twice");
     }
     if (entry) {
       if (program_.entry != none) c_.fail_at(start, "a second ENTRY computation");
       program_.entry = id;
     }
-    store_.computations.push_back(made);
+    push(store_.computations, made);
   }
 
   // "[ROOT] %name = type opcode(operands), key=value, ..."
@@ -176,7 +173,7 @@ class HloReader {
     while (is_letter(c_.peek()) || is_digit(c_.peek()) || c_.peek() == '-') ++c_.at;
     out.opcode = {opcode, static_cast<std::size_t>(c_.at - opcode)};
     if (out.opcode.empty()) c_.fail("expected an opcode");
-    if (c_.peek() != '(') c_.fail("expected '(' behind opcode " + std::string(out.opcode));
+    if (c_.peek() != '(') c_.fail("expected '(' behind opcode " + shown(out.opcode));
     const auto id = static_cast<InstructionId>(store_.instructions.size());
     if (out.opcode == "parameter") {
       parameter(id);
@@ -194,15 +191,14 @@ class HloReader {
     while (stop > attributes && is_space(stop[-1])) --stop;
     out.attributes = {attributes, static_cast<std::size_t>(stop - attributes)};
     if (!names_.insert(out.name, id)) {
-      c_.fail_at(start,
-                 "instruction " + std::string(out.name) + " is defined twice in computation " + std::string(made.name));
+      c_.fail_at(start, "instruction " + shown(out.name) + " is defined twice in computation " + shown(made.name));
     }
     if (out.is_root) {
-      if (made.root != none) c_.fail_at(start, "a second ROOT in computation " + std::string(made.name));
+      if (made.root != none) c_.fail_at(start, "a second ROOT in computation " + shown(made.name));
       made.root = id;
     }
     if (id == std::numeric_limits<InstructionId>::max()) c_.fail("too many instructions");
-    store_.instructions.push_back(out);
+    push(store_.instructions, out);
   }
 
   void parameter(InstructionId id) {
@@ -210,20 +206,31 @@ class HloReader {
     c_.skip_space();
     const char* start = c_.at;
     const auto number = c_.number();
-    // More parameters than bytes of text cannot be.
-    if (!number || *number < 0 || *number >= static_cast<std::int64_t>(store_.text.size())) {
+    if (!number || *number < 0 || *number >= std::numeric_limits<std::int32_t>::max()) {
       c_.fail_at(start, "expected a parameter's number");
     }
     c_.skip_space();
     c_.expect(')', "behind the parameter's number");
-    const auto at = static_cast<std::size_t>(*number);
-    if (at >= parameters_.size()) {
-      // Parameters print in any order; a gap that large is no program.
-      if (at > parameters_.size() + 1'000'000) c_.fail_at(start, "parameter's number is out of range");
-      parameters_.resize(at + 1, none);
+    push(parameters_, Parameter{static_cast<std::int32_t>(*number), id});
+  }
+
+  // Parameters print in any order.
+  std::span<const InstructionId> numbered_parameters(const Computation& made) {
+    const auto by_number = [](const Parameter& a, const Parameter& b) {
+      return std::pair(a.number, a.id) < std::pair(b.number, b.id);
+    };
+    if (!std::is_sorted(parameters_.begin(), parameters_.end(), by_number)) {
+      std::sort(parameters_.begin(), parameters_.end(), by_number);
     }
-    if (parameters_[at] != none) c_.fail_at(start, "parameter " + std::to_string(at) + " is defined twice");
-    parameters_[at] = id;
+    ids_.clear();
+    for (const Parameter& parameter : parameters_) {
+      if (parameter.number != static_cast<std::int32_t>(ids_.size())) {
+        c_.fail_at(store_.instructions[static_cast<std::size_t>(parameter.id)].opcode.data(),
+                   "the parameters of computation " + shown(made.name) + " must be numbered 0, 1, 2, ... once each");
+      }
+      push(ids_, parameter.id);
+    }
+    return store_.pool.copy(std::span<const InstructionId>(ids_));
   }
 
   // "(%a, f32[2]{0} %b, /*index=5*/c)": names with or without their type and '%'.
@@ -247,8 +254,8 @@ class HloReader {
       }
       if (found.empty()) found = name("an operand");
       const std::int32_t id = names_.find(found);
-      if (id < 0) c_.fail_at(start, "operand " + std::string(found) + " is not defined before its use");
-      operands_.push_back({id, 0});
+      if (id < 0) c_.fail_at(start, "operand " + shown(found) + " is not defined before its use");
+      push(operands_, Operand{id, 0});
       c_.skip_space();
       if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind an operand");
     }
@@ -309,11 +316,11 @@ class HloReader {
       if (c_.take("<=")) {
       }  // dynamic, with a bound
       if (c_.take('?')) {
-        dims_.push_back(1);  // without one
+        push(dims_, std::int64_t{1});  // without one
       } else {
         const auto dim = c_.number();
         if (!dim || *dim < 0) c_.fail(c_.done() ? "type is not closed: the text is cut" : "expected a dimension");
-        dims_.push_back(*dim);
+        push(dims_, *dim);
       }
       skip_space_fast();
       if (!c_.take(',') && c_.peek() != ']') c_.fail("expected ',' or ']' in a type");
@@ -321,7 +328,7 @@ class HloReader {
     if (c_.peek() == '{') layout(made);
     if (!out) return;
     made.dims = store_.pool.copy(std::span<const std::int64_t>(dims_));
-    out->push_back(made);
+    push(*out, made);
   }
 
   void layout(ArrayType& made) {
@@ -344,7 +351,6 @@ class HloReader {
     const char* const end = c_.end;
     std::int64_t depth = 0;
     called_.clear();
-    calls_here_.clear();
     while (true) {
       while (p < end && mark(*p) == Mark::plain) ++p;
       if (p >= end) break;
@@ -391,9 +397,7 @@ class HloReader {
     c_.at = p;
     if (depth != 0) c_.fail_at(start, "a bracket on this line is not closed: the text is cut");
     if (of && !called_.empty()) {
-      const auto slots = store_.pool.copy(std::span<const ComputationId>(called_));
-      of->called = slots;
-      for (const auto& [at, wanted] : calls_here_) calls_.push_back({&slots[at], wanted});
+      of->called = store_.pool.copy(std::span<const ComputationId>(called_));
     }
   }
 
@@ -407,11 +411,15 @@ class HloReader {
       c_.take('%');
       const std::string_view wanted = c_.name();
       if (wanted.empty()) {
-        c_.fail_at(start, "expected the name of a computation behind " + std::string(key) + "=");
+        c_.fail_at(start, "expected the name of a computation behind " + shown(key) + "=");
       }
-      const std::int32_t id = computation_names_.find(wanted);
-      if (id < 0) calls_here_.emplace_back(called_.size(), wanted);
-      called_.push_back(id);
+      std::int32_t id = computation_names_.find(wanted);
+      if (id < 0) {  // until resolve_calls(), -2 - its place in late_
+        id = -2 - static_cast<std::int32_t>(late_.size());
+        push(late_,
+             Late{static_cast<std::uint32_t>(wanted.data() - c_.begin), static_cast<std::uint32_t>(wanted.size())});
+      }
+      push(called_, id);
       if (!list) return;
       c_.skip_space();
       if (!c_.take(',') && c_.peek() != '}') c_.fail("expected ',' or '}' behind the name of a computation");
@@ -419,9 +427,16 @@ class HloReader {
   }
 
   void resolve_calls() {
-    for (const Call& call : calls_) {
-      *call.slot = computation_names_.find(call.name);
-      if (*call.slot < 0) c_.fail_at(call.name.data(), "computation " + std::string(call.name) + " does not exist");
+    if (late_.empty()) return;
+    for (const Instruction& instruction : store_.instructions) {
+      for (const ComputationId& slot : instruction.called) {
+        if (slot >= 0) continue;
+        const Late& late = late_[static_cast<std::size_t>(-2 - slot)];
+        const std::string_view wanted = std::string_view(store_.text).substr(late.at, late.size);
+        const std::int32_t id = computation_names_.find(wanted);
+        if (id < 0) c_.fail_at(wanted.data(), "computation " + shown(wanted) + " does not exist");
+        const_cast<ComputationId&>(slot) = id;  // the pool's memory is this reader's own
+      }
     }
   }
 
@@ -430,13 +445,13 @@ class HloReader {
   Cursor c_;
   NameTable names_;  ///< of the computation being read
   NameTable computation_names_;
-  std::vector<Call> calls_;  ///< of computations that come later in the text
-  std::vector<InstructionId> parameters_;
+  std::vector<Late> late_;
+  std::vector<Parameter> parameters_;
+  std::vector<InstructionId> ids_;
   std::vector<ArrayType> types_;
   std::vector<Operand> operands_;
   std::vector<std::int64_t> dims_;
   std::vector<ComputationId> called_;
-  std::vector<std::pair<std::size_t, std::string_view>> calls_here_;
   std::string_view last_spelled_;
   DType last_dtype_ = DType::unknown;
 };

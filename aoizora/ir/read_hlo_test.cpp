@@ -184,7 +184,7 @@ const Bad bad[] = {
     {"  %a = (f32[], f32[] constant(1)\n", 4},
     {"  %a = f32[] call(), to_apply=%missing\n", 4},
     {"  %a = f32[] call(), to_apply=%main\n", 3},
-    {"  %a = f32[] parameter(1)\n", 3},
+    {"  %a = f32[] parameter(1)\n", 4},
     {"  %a = f32[] parameter(-1)\n", 4},
     {"  %a = f32[] parameter(999999999)\n", 4},
     {"  %a = f32[] parameter(0)\n  %b = f32[] parameter(0)\n", 5},

@@ -17,6 +17,7 @@ constexpr int max_nesting = 256;
 struct Operation {
   InstructionId id = none;
   ComputationId first_region = none;
+  std::int32_t regions = 0;  ///< of a loop in the custom form
   std::int32_t results = 0;  ///< how many the left side names
   bool is_function = false;
   bool args_for_all_regions = false;  ///< stablehlo.while's custom form: one list of names for both regions
@@ -38,11 +39,11 @@ struct Argument {
 class MlirReader {
  public:
   explicit MlirReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {
-    // A line of StableHLO has about 80 bytes, in the generic form twice as many.
-    store_.instructions.reserve(store_.text.size() / 80 + 16);
+    store_.instructions.reserve(expected_instructions(store_.text, 4));  // "a.b\n"
   }
 
   void read() {
+    if (store_.text.size() > std::numeric_limits<std::uint32_t>::max()) c_.fail("the text has more than 4 GiB");
     const ComputationId module = open_computation("", none);
     skip_between();
     if (c_.starts_with("\"builtin.module\"") || (c_.starts_with("module") && !is_name(c_.peek(6)))) {
@@ -106,7 +107,7 @@ class MlirReader {
     Computation made;
     made.name = name;
     made.caller = caller;
-    store_.computations.push_back(made);
+    push(store_.computations, made);
     if (store_.computations.size() >= static_cast<std::size_t>(std::numeric_limits<ComputationId>::max()))
       c_.fail("too many regions");
     return static_cast<ComputationId>(store_.computations.size() - 1);
@@ -116,8 +117,9 @@ class MlirReader {
   InstructionId add(ComputationId computation) {
     if (store_.instructions.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max()))
       c_.fail("too many operations");
-    store_.instructions.emplace_back();
-    store_.instructions.back().computation = computation;
+    Instruction made;
+    made.computation = computation;
+    push(store_.instructions, made);
     ++store_.computations[static_cast<std::size_t>(computation)].count;
     return static_cast<InstructionId>(store_.instructions.size() - 1);
   }
@@ -126,9 +128,9 @@ class MlirReader {
 
   void define(std::string_view name, InstructionId instruction, std::int32_t first, std::int32_t count) {
     if (!names_.insert(name, static_cast<std::int32_t>(defs_.size()))) {
-      c_.fail_at(name.data(), "value %" + std::string(name) + " is defined twice");
+      c_.fail_at(name.data(), "value %" + shown(name) + " is defined twice");
     }
-    defs_.push_back({instruction, first, count});
+    push(defs_, Def{instruction, first, count});
   }
 
   // "%name" or "%name#k"
@@ -137,13 +139,13 @@ class MlirReader {
     c_.expect('%', "before a value");
     const std::string_view name = c_.name();
     const std::int32_t found = names_.find(name);
-    if (found < 0) c_.fail_at(start, "value %" + std::string(name) + " is not defined before its use");
+    if (found < 0) c_.fail_at(start, "value %" + shown(name) + " is not defined before its use");
     const Def& def = defs_[static_cast<std::size_t>(found)];
     std::int64_t result = 0;
     if (c_.take('#')) {
       const auto number = c_.number();
       if (!number || *number < 0 || *number >= def.count)
-        c_.fail_at(start, "value %" + std::string(name) + " has no such result");
+        c_.fail_at(start, "value %" + shown(name) + " has no such result");
       result = *number;
     }
     return {def.instruction, def.first + static_cast<std::int32_t>(result)};
@@ -168,7 +170,7 @@ class MlirReader {
         const Computation& around = store_.computations[static_cast<std::size_t>(computation)];
         if (!first_label || around.count > 0) {
           computation = open_computation(around.name, around.caller);
-          if (region_owner_ != none) called_.push_back({region_owner_, computation});
+          if (region_owner_ != none) push(called_, Called{region_owner_, computation});
         }
         first_label = false;
         if (c_.take('(')) block_arguments(computation);
@@ -185,7 +187,7 @@ class MlirReader {
     while (true) {
       c_.skip_space();
       if (c_.take(')')) break;
-      waiting_.push_back(argument());
+      push(waiting_, argument());
       c_.skip_space();
       if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind a block's argument");
     }
@@ -236,7 +238,7 @@ class MlirReader {
           store_.pool.copy(std::span<const ArrayType>(arg_types_).subspan(argument.first_type, argument.types));
       made.attributes = argument.attributes;
       define(argument.name, id, 0, 1);
-      parameters_.push_back(id);
+      push(parameters_, id);
     }
     arg_types_.clear();
     if (!parameters_.empty())
@@ -249,11 +251,10 @@ class MlirReader {
     if (depth >= max_nesting) c_.fail("regions are nested deeper than " + std::to_string(max_nesting));
     const ComputationId made =
         open_computation(op.is_function ? at(op.id).name : std::string_view(), op.is_function ? none : op.id);
-    called_.push_back({op.id, made});
+    push(called_, Called{op.id, made});
     if (op.first_region == none) op.first_region = made;
     if (op.is_function) {
-      if (!functions_.insert(at(op.id).name, made))
-        c_.fail("function @" + std::string(at(op.id).name) + " is defined twice");
+      if (!functions_.insert(at(op.id).name, made)) c_.fail("function @" + shown(at(op.id).name) + " is defined twice");
       if (first_function_ == none) first_function_ = made;
     }
     const std::size_t names = names_.size();
@@ -285,7 +286,7 @@ class MlirReader {
       }
       count += one.count;
       if (count > 1'000'000) c_.fail("too many results");
-      left.push_back(one);
+      push(left, one);
       c_.skip_space();
       if (c_.take(',')) {
         c_.skip_space();
@@ -313,7 +314,7 @@ class MlirReader {
     if (op.results > 0) {
       // An operation with a list of types and no arrow has its results' types last.
       if (types_.size() < static_cast<std::size_t>(op.results)) {
-        c_.fail_at(start, "operation " + std::string(made.opcode) + " has fewer types than results");
+        c_.fail_at(start, "operation " + shown(made.opcode) + " has fewer types than results");
       }
       const auto all = std::span<const ArrayType>(types_);
       made.types = store_.pool.copy(arrow_ ? all : all.last(static_cast<std::size_t>(op.results)));
@@ -339,7 +340,7 @@ class MlirReader {
     }
     if (callee.empty() || callee.front() != '@') c_.fail_at(start, "a call without @callee");
     Cursor symbol(callee);
-    calls_.push_back({id, take_symbol(symbol)});
+    push(calls_, Call{id, take_symbol(symbol)});
   }
 
   // "@name" or "@\"name\""
@@ -364,7 +365,7 @@ class MlirReader {
     while (true) {
       c_.skip_space();
       if (c_.take(')')) break;
-      operands_.push_back(use());
+      push(operands_, use());
       c_.skip_space();
       if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind an operand");
     }
@@ -449,6 +450,8 @@ class MlirReader {
     if (opcode == "call") opcode = "func.call";
     if (opcode == "return") opcode = "func.return";
     if (opcode == "module") opcode = "builtin.module";
+    if (opcode.find('.') == std::string_view::npos)
+      c_.fail_at(opcode.data(), "operation " + shown(opcode) + " is of no dialect");
     at(op.id).opcode = opcode;
     op.is_function = opcode == "func.func";
     op.attributes = c_.at;
@@ -473,7 +476,7 @@ class MlirReader {
         ++ahead.at;
         const std::string_view name = ahead.name();
         if (ahead.peek() == ':' && ahead.peek(1) == ' ') {
-          waiting_.push_back(argument());
+          push(waiting_, argument());
         } else if (loop && brackets > 0 && ahead.starts_with(" = %")) {
           c_.at = ahead.at + 3;
           Argument made;
@@ -481,9 +484,9 @@ class MlirReader {
           made.like = static_cast<std::int32_t>(operands.size());
           waiting_.push_back(made);
           op.args_for_all_regions = true;
-          operands.push_back(use());
+          push(operands, use());
         } else {
-          operands.push_back(use());
+          push(operands, use());
         }
       } else if (ch == '@' && symbol_wanted) {
         at(op.id).name = take_symbol(c_);
@@ -495,6 +498,7 @@ class MlirReader {
         end_attributes();
         ++c_.at;
         at(op.id).attributes = {op.attributes, static_cast<std::size_t>(op.attributes_end - op.attributes)};
+        if (op.args_for_all_regions && ++op.regions > 2) c_.fail("a loop has a condition and a body, no third region");
         if (op.args_for_all_regions) type_loop_arguments();
         std::vector<ArrayType> saved = std::exchange(types_, {});
         const bool arrow = arrow_;
@@ -671,12 +675,12 @@ class MlirReader {
       const std::string_view spelled{from, static_cast<std::size_t>(c_.at - from)};
       made.dtype = spelled == "!stablehlo.token" || spelled == "!mhlo.token" ? DType::token : dtype_from_name(spelled);
     }
-    types_.push_back(made);
+    push(types_, made);
   }
 
   void skip_plain_type(const char* start) {
-    c_.take('!');
-    if (c_.name().empty())
+    const bool dialect = c_.take('!');
+    if (c_.name().size() < (dialect ? 1 : 2))
       c_.fail_at(start, c_.done() ? "expected a type, the text ends here: it is cut" : "expected a type");
     if (c_.peek() == '<') c_.skip_balanced(true);
   }
@@ -714,7 +718,7 @@ class MlirReader {
       const auto dim = c_.number();
       if (!dim || c_.peek() != 'x') c_.fail_at(start, "expected 'x' behind a dimension");
       ++c_.at;
-      dims_.push_back(*dim);
+      push(dims_, *dim);
     }
     const char* element = c_.at;
     c_.take('!');
@@ -757,8 +761,8 @@ class MlirReader {
   void resolve() {
     for (const auto& [id, callee] : calls_) {
       const std::int32_t found = functions_.find(callee);
-      if (found < 0) c_.fail_at(callee.data(), "function @" + std::string(callee) + " does not exist");
-      called_.push_back({id, found});
+      if (found < 0) c_.fail_at(callee.data(), "function @" + shown(callee) + " does not exist");
+      push(called_, Called{id, found});
     }
     const std::int32_t main = functions_.find("main");
     program_.entry = main >= 0 ? main : first_function_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "aoizora/errors.h"
 
@@ -43,6 +44,20 @@ inline std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
 inline std::int64_t saturating_add(std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
   return __builtin_add_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
+}
+
+/// A piece of the text as an error shows it.
+inline std::string shown(std::string_view text) {
+  constexpr std::size_t most = 80;
+  return text.size() <= most ? std::string(text) : std::string(text.substr(0, most)) + "...";
+}
+
+/// Adds to the end. Grows by half, not to the double: while it grows old and new live side by side, and what a text may
+/// ask for is bounded.
+template <class T>
+void push(std::vector<T>& values, const T& value) {
+  if (values.size() == values.capacity()) values.reserve(values.size() + values.size() / 2 + 8);
+  values.push_back(value);
 }
 
 /// A place in a text and what may follow it. Every read past the end gives '\0'.

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "aoizora/ir/program.h"
+#include "aoizora/ir/scan_impl.h"
 
 namespace aoizora::ir {
 
@@ -61,6 +63,12 @@ void check_acyclic(const Program& program);
 /// Computations so that each comes before those it calls.
 std::vector<ComputationId> callers_first(const Program& program);
 
+/// Instructions to make room for at first: one a line, but for lines too short to hold any.
+inline std::size_t expected_instructions(std::string_view text, std::size_t shortest) {
+  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  return std::min(lines, text.size() / shortest) + 16;
+}
+
 /// Names to numbers, open addressing. `truncate` takes names back in the order last in, first out: the scopes of nested
 /// regions.
 class NameTable {
@@ -68,7 +76,7 @@ class NameTable {
   NameTable() : slots_(64, 0) {}
 
   static std::uint64_t hash(std::string_view s) {
-    std::uint64_t h = s.size();
+    std::uint64_t h = s.size() + seed();
     while (s.size() >= 8) {
       std::uint64_t word = 0;
       std::memcpy(&word, s.data(), 8);
@@ -86,7 +94,7 @@ class NameTable {
     const std::uint64_t h = hash(name);
     std::size_t slot = probe(name, h);
     if (slots_[slot] != 0) return false;
-    entries_.push_back({name, h, value});
+    push(entries_, Entry{name, h, value});
     slots_[slot] = static_cast<std::uint32_t>(entries_.size());
     return true;
   }
@@ -109,6 +117,14 @@ class NameTable {
   }
 
  private:
+  /// Another one in each process: no text can bring names that all meet in one slot. Nothing depends on the order.
+  static std::uint64_t seed() {
+    static const std::uint64_t drawn = [] {
+      std::random_device device;
+      return (std::uint64_t{device()} << 32U) | device();
+    }();
+    return drawn;
+  }
   static std::uint64_t mix(std::uint64_t h) {
     h *= 0x9E3779B97F4A7C15U;
     return h ^ (h >> 32);
