@@ -108,7 +108,7 @@ class StoredQueue:
         """The name under which a job's answer is kept."""
         decisive = {name: job.get(name) for name in ("candidate", "rung", "placement", "reshard")}
         versions = WorkerQueue.compiler_versions()
-        parts = [self._common, decisive, int(job.get("layers", 3)), versions, _PROGRAMS[job["rung"]]]
+        parts = [self._common, decisive, int(job.get("layers", 3)), versions, _PROGRAMS.get(job["rung"])]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def submit(self, job_json: str) -> None:
