@@ -362,6 +362,20 @@ BOOST_AUTO_TEST_CASE(AnySetOfChips_IsPriced) {
              boost::test_tools::tolerance(1e-9));
 }
 
+// Two members exchange halves: one transfer each way, wherever they sit and however rings go round.
+BOOST_AUTO_TEST_CASE(TwoMembers_AreNoRing) {
+  for (const int directions : {0, 1, 2}) {
+    auto slice = with_directions(topology::make_slice("v5e:4x4"), directions);
+    constexpr double limit = 10e9;
+    for (auto& [kind, rate] : slice.hardware.collectives) rate.flow_bytes_per_second = {limit, "test"};
+    for (const std::int32_t other : {1, 4, 5, 15}) {
+      const auto pair = collective(CollectiveKind::all_gather, {{0, other}});
+      BOOST_TEST(byte_seconds(pair, identity(slice), slice) == static_cast<double>(payload) / 2 / limit,
+                 boost::test_tools::tolerance(1e-9));
+    }
+  }
+}
+
 // Network walks flat tables; the slice's own route is the contract.
 BOOST_AUTO_TEST_CASE(NetworkRoutes_AreTheSlices) {
   auto hardware = topology::make_slice("v5e:1x1").hardware;
