@@ -131,6 +131,31 @@ def test_compiling_a_text_is_compiling_what_it_was_lowered_from(tmp_path: Path) 
         assert "all-reduce" in one.text
 
 
+def test_a_process_that_preloaded_has_one_thread_and_lowers_without_importing() -> None:
+    """It forks, and each fork would import again."""
+    program = """
+import os, sys, json
+sys.path[:] = json.loads(sys.argv[1])
+from aoizora.compiler import worker
+from aoizora.models import build_step
+worker.preload()
+assert len(os.listdir("/proc/self/task")) == 1, "a thread was started"
+import jax
+known = set(sys.modules)
+axes = {"data": 2, "fsdp": 1, "context": 2, "tensor": 1}
+candidate = {"mesh": [{"name": n, "size": s} for n, s in axes.items()], "rules": {"sequence": ["context"]}}
+mesh = jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes))
+step, arguments = build_step({"model": "wan2.1-1.3b"}, candidate, mesh, 3, "tpu")
+jax.jit(step).trace(*arguments).lower(lowering_platforms=("tpu",))
+print(sorted(set(sys.modules) - known))
+"""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program, json.dumps(sys.path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip() == "[]"
+
+
 def test_forgetting_programs_empties_the_caches(mesh: AbstractMesh) -> None:
     traced = 0
 

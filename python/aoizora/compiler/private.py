@@ -5,6 +5,7 @@ test_compiler_private.py says what is expected of each name used here: it fails 
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,20 @@ _LARGE_ELEMENTS = 16
 _CONTEXT_PROGRAMS = 50
 _contexts: list[tuple[Any, int]] = []
 _RESOURCE = re.compile(r"dense_resource<\w+>")
+
+
+# What the first lowering of a kernel in a process would import.
+_LOWERING_MODULES = (
+    "jaxlib.mlir.dialects.builtin",
+    "jaxlib.mlir.dialects.mhlo",
+    "jax._src.pallas.mosaic.pallas_call_registration",
+)
+
+
+def preload() -> None:
+    """Imports what lowering needs. Starts no backend and no thread."""
+    for name in _LOWERING_MODULES:
+        importlib.import_module(name)
 
 
 def quiet_locations() -> None:

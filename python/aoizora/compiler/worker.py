@@ -38,6 +38,7 @@ def preload() -> None:
     private.quiet_locations()
     with contextlib.suppress(ImportError):
         importlib.import_module("jax.experimental.pallas.ops.tpu.splash_attention")
+        private.preload()
 
 
 def serve(connection: socket.socket, configuration: dict[str, Any], build: Callable[..., Any]) -> None:
