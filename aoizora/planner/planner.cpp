@@ -33,10 +33,10 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 const std::pair<const std::string, std::string> windowed_einsum_off{"xla_jf_spmd_threshold_for_windowed_einsum_mib",
                                                                     "1000000"};
 
-/// Jobs of stage 1 and of the HLO passes that wait or run at once. An answer decides what is asked after so many more,
-/// whatever number of workers there is: more workers than this stay idle, a larger window asks more than it needs.
-constexpr std::size_t stage_1_window = 32;
-constexpr std::size_t passes_window = 8;
+/// Jobs that wait or run at once beyond those that are needed in any case. An answer decides what is asked after so
+/// many more, whatever number of workers there is: more workers than this may stay idle, a larger window asks more than
+/// it needs.
+constexpr std::size_t window = 8;
 
 /// A bound and what it bounds are sums of the same numbers in another order.
 constexpr double rounding = 1 + 1e-9;
@@ -199,7 +199,7 @@ class Search {
       const auto next = frontier.waiting.begin() + static_cast<std::ptrdiff_t>(frontier.asked);
       return static_cast<std::size_t>(std::count_if(next, frontier.waiting.end(), may_survive));
     };
-    ask("stage 1: propagate", stage_1_window, supply, left, [&](std::size_t i, Answer& answer) {
+    ask("stage 1: propagate", wanted, supply, left, [&](std::size_t i, Answer& answer) {
       Scored one = frontier.waiting[first + i];
       if (!usable(one.candidate, answer) || !readable(one.candidate, [&] { predict(one, std::move(answer.text)); })) {
         return;
@@ -339,7 +339,7 @@ class Search {
       return static_cast<std::size_t>(
           std::count_if(waiting.begin(), waiting.end(), [&](const Scored& s) { return may_be_listed(s); }));
     };
-    ask("stage 2: HLO passes", passes_window, supply, left, [&](std::size_t i, Answer& answer) {
+    ask("stage 2: HLO passes", listed(), supply, left, [&](std::size_t i, Answer& answer) {
       const Scored& scored = asked[i];
       if (!usable(scored.candidate, answer)) return;
       Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, {}, 0, {}, {}, 0};
@@ -378,10 +378,13 @@ class Search {
   /// Whether a sharding may still come among those that the plan lists or finishes. One Q2 below its bound, and all
   /// may.
   bool may_be_listed(const Scored& scored) const {
-    const auto listed =
-        static_cast<std::size_t>(std::max({1 + settings_.runners_up, settings_.finalists, settings_.verify}));
-    return !block_bound_holds_ || listed_seconds_.size() < listed ||
-           scored.block_bound_seconds <= listed_seconds_[listed - 1] * rounding;
+    return !block_bound_holds_ || listed_seconds_.size() < listed() ||
+           scored.block_bound_seconds <= listed_seconds_[listed() - 1] * rounding;
+  }
+
+  /// How many shardings the plan lists or finishes.
+  std::size_t listed() const {
+    return static_cast<std::size_t>(std::max({1 + settings_.runners_up, settings_.finalists, settings_.verify}));
   }
 
   void extract(Compiled& compiled, Answer& answer) const {
@@ -830,11 +833,12 @@ class Search {
         [&] { return jobs.size() - next; }, take);
   }
 
-  /// Keeps up to `window` jobs of `supply` with the compiler. Answers are taken in the order of the jobs, and after
-  /// each of them `supply` is asked for as many jobs as fit: what it knows then does not depend on which worker was
-  /// faster. `left` says how many more there may be. Jobs left behind by an exception are cancelled.
+  /// Keeps jobs of `supply` with the compiler: at first `needed`, later up to `window`. Answers are taken in the order
+  /// of the jobs, and after each of them `supply` is asked for as many jobs as fit: what it knows then does not depend
+  /// on which worker was faster. `left` says how many more there may be. Jobs left behind by an exception are
+  /// cancelled.
   template <typename Supply, typename Left, typename Take>
-  void ask(const std::string& stage, std::size_t window, Supply supply, Left left, Take take) {
+  void ask(const std::string& stage, std::size_t needed, Supply supply, Left left, Take take) {
     const auto start = Clock::now();
     const std::int64_t first_id = next_id_;
     std::size_t submitted = 0, taken = 0;
@@ -842,7 +846,7 @@ class Search {
     std::map<std::size_t, Answer> early;  // answers of jobs that others come before
     try {
       for (;;) {
-        for (std::optional<Job> job; submitted - taken < window && (job = supply()); ++submitted) {
+        for (std::optional<Job> job; submitted < std::max(needed, taken + window) && (job = supply()); ++submitted) {
           job->id = next_id_++;
           compiler_.submit(*job);
         }

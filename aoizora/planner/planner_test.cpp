@@ -191,14 +191,14 @@ BOOST_AUTO_TEST_CASE(Plan_WhatTheBoundsLeaveOutChangesNothing) {
 
 // A Q1 below its bound: propagation did what the bound does not know, so nothing is left out any more.
 BOOST_AUTO_TEST_CASE(Plan_ABoundThatDoesNotHoldIsGivenUp) {
-  Job cheapest;
-  cheapest.candidate = all_by_q1().front().second;
-  const Answer& cheap = recording().at(replay_key(cheapest));
-  Edited compiler(0, [&](const Job& job, Answer& answer) {
-    if (job.rung == CompilerRung::propagate) answer.text = cheap.text;
+  Edited compiler(0, [](const Job& job, Answer& answer) {
+    if (job.rung != CompilerRung::propagate) return;
+    // One trip of the block's loop in place of three: no block is found, and none is repeated.
+    const std::string three = "dense<3> : tensor<i32>";
+    for (std::size_t at = answer.text.find(three); at != std::string::npos; at = answer.text.find(three, at))
+      answer.text.replace(at, three.size(), "dense<1> : tensor<i32>");
   });
-  // The recording ends where other survivors than its own come out.
-  BOOST_CHECK_THROW(run(compiler), CompilerFailed);
+  run(compiler);
   BOOST_TEST(asked(compiler, CompilerRung::propagate).size() == all_by_q1().size());
 }
 
