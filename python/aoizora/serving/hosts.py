@@ -35,15 +35,17 @@ def shared(name: str, resolve: Callable[[], Plan]) -> Plan:
     with _lock:
         _attempts[name] += 1
         key = f"aoizora/plan/{hashlib.sha256(name.encode()).hexdigest()[:16]}/{_attempts[name]}"
-    return _give(key, resolve) if jax.process_index() == 0 else _receive(key)
+    from aoizora.compiler.private import process_store
+
+    store = process_store()
+    return _give(store, key, resolve) if jax.process_index() == 0 else _receive(store, key)
 
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _give(key: str, resolve: Callable[[], Plan]) -> Plan:
-    store = _store()
+def _give(store: Any, key: str, resolve: Callable[[], Plan]) -> Plan:
     try:
         plan = resolve()
     except BaseException as error:
@@ -59,8 +61,7 @@ def _give(key: str, resolve: Callable[[], Plan]) -> Plan:
     return plan
 
 
-def _receive(key: str) -> Plan:
-    store = _store()
+def _receive(store: Any, key: str) -> Plan:
     head = json.loads(_wait(store, f"{key}/head"))
     if "error" in head:
         kind = getattr(errors, head["error"], CompilerFailed)
@@ -91,11 +92,3 @@ def _wait(store: Any, key: str) -> str:
             raise CompilerFailed(f"process 0 is gone before it had a plan: {error}") from None
         return value
     raise CompilerFailed(f"process 0 had no plan after {_TIMEOUT_SECONDS // 3600} hours")
-
-
-def _store() -> Any:
-    """JAX's store of keys and values that all processes see. It has no public name, but a collective, which has, would
-    keep the devices waiting while process 0 plans."""
-    from jax._src import distributed
-
-    return distributed.global_state.client
