@@ -319,8 +319,8 @@ BOOST_DATA_TEST_CASE(BesideQ2, data::xrange(simulation::recorded_programs.size()
                                      << (q2.block_seconds / timing.block_seconds - 1) * 100 << " %; exposed "
                                      << timing.exposed_communication_seconds * 1e3 << ", Q2 "
                                      << q2.exposed_communication_seconds * 1e3 << ", contention "
-                                     << q2.contention_seconds * 1e3 << "; step " << timing.step_seconds << " s, Q2 " << q2.step_seconds
-                                     << "; simulated in " << took * 1e3 << " ms");
+                                     << q2.contention_seconds * 1e3 << "; step " << timing.step_seconds << " s, Q2 "
+                                     << q2.step_seconds << "; simulated in " << took * 1e3 << " ms");
     bool overlap = false;
     double end = 0;
     for (const auto& one : timing.collectives) {

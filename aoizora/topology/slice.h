@@ -68,7 +68,7 @@ struct Hardware {
   Number clock_hz;
   Number dcn_bytes_per_second;
   Number matmul_efficiency;         ///< fraction of peak of a large matmul
-  Number core_efficiency;        ///< of all compute: what the core sustains of the speed that the other numbers give
+  Number core_efficiency;           ///< of all compute: what the core sustains of the speed that the other numbers give
   Number attention_product_cycles;  ///< splash attention: the two products of 512 queries, 512 keys, head_dim 128
   Number attention_step_cycles;     ///< splash attention: what each block of keys costs beside them, a query
   Number attention_row_cycles;      ///< splash attention: the first and the last block of keys, a query
