@@ -62,16 +62,16 @@ def goals(context: Context) -> str:
 
 
 def _goal_of_table_4(context: Context) -> list[list[str]]:
-    pairs, best = [], []
+    """The core's efficiency was fitted on the 720p rows (docs/calibration.md), so the 480p rows are the test of it."""
+    pairs: dict[int, list[tuple[float, float]]] = {480: [], 720: []}
     for workload in workloads():
         plan = fidelity.plan_of(context.pool(workload)) if workload.slice == "v5e:4x4" else None
         if plan is not None:
-            ours = block_times(context, context.pool(workload), plan)
-            paper = tables.ABLATION[workload.height, workload.frames][2]
-            pairs.append((ours["HLO passes"], paper))
-            best.append((ours[BEST_BY_MEASURE], paper))
-    if not pairs:
+            ours = block_times(context, context.pool(workload), plan)[BEST_BY_MEASURE]
+            pairs[workload.height].append((ours, tables.ABLATION[workload.height, workload.frames][2]))
+    if not all(pairs.values()):
         return []
-    errors = [percent(fidelity.error_factor(*unzip(both))) for both in (pairs, best)]
-    reached = f"{errors[0]}; best survivor by the paper's measure {errors[1]}; {len(pairs)} rows, nothing fitted"
-    return [["Table 4, distance from the paper", "at most 7 %", reached]]
+    errors = {height: percent(fidelity.error_factor(*unzip(rows))) for height, rows in pairs.items()}
+    reached = f"{errors[480]} over its {len(pairs[480])} rows; the {len(pairs[720])} rows fitted: {errors[720]}"
+    what = "Table 4, 480p rows, the core's efficiency fitted on the 720p rows"
+    return [[what, "at most 7 %; the other way round: docs/calibration.md", reached]]
