@@ -31,8 +31,9 @@ PAPER_BLOCK_MS = {
 INTRODUCTION = """# The paper's 18 workloads
 
 Wan 2.1 14B, bf16, one video, CFG (model batch 2), planned by `python bench/workloads.py` with {versions}.
-Block times are predictions (compiler's cycles, link model), as they come out: nothing is fitted. The paper's are
-measured on v5e-16 (Table 4); it halves a run of two layers, so that half of entry and exit, 0.5 to 3 ms, is in them.
+Block times are predictions (compiler's cycles, link model), as they come out; of the model's inputs one is fitted,
+on the 720p rows of the paper's Table 4 (docs/topology.md). The paper's times are measured on v5e-16; it halves a run of
+two layers, so that half of entry and exit, 0.5 to 3 ms, is in them.
 
 | slice | size | frames | block ms | paper | step s | HBM GiB | sharding | attention | stock gain % | 2 x rest gain % |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
