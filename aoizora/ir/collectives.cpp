@@ -397,7 +397,8 @@ class Finder {
     std::size_t bytes = sizeof(Collective) + made.pairs.size() * sizeof(made.pairs[0]);
     for (const auto& group : made.groups) {
       // A vector, and what malloc makes of a small one.
-      bytes += sizeof(made.groups[0]) + std::max<std::size_t>(32, 16 + group.size() * sizeof(group[0]));
+      bytes +=
+          sizeof(decltype(made.groups)::value_type) + std::max<std::size_t>(32, 16 + group.size() * sizeof(group[0]));
     }
     spend(i, bytes);
   }
