@@ -44,7 +44,12 @@ namespace {
 
 namespace data = boost::unit_test::data;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// g++ defines the first two, clang has the features.
+#ifndef __has_feature
+#define __has_feature(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer)
 constexpr double seconds_allowed = 10;
 #else
 constexpr double seconds_allowed = 1;
