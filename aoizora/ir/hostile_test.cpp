@@ -31,6 +31,13 @@ void* operator new(std::size_t size) {
   if (held > most_held) most_held = held;
   return static_cast<std::byte*>(got) + header;
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* piece) noexcept {
   if (!piece) return;
   void* got = static_cast<std::byte*>(piece) - header;
@@ -38,6 +45,7 @@ void operator delete(void* piece) noexcept {
   std::free(got);
 }
 void operator delete(void* piece, std::size_t) noexcept { operator delete(piece); }
+void operator delete(void* piece, const std::nothrow_t&) noexcept { operator delete(piece); }
 
 namespace aoizora::ir {
 namespace {
