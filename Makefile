@@ -37,7 +37,7 @@ $(VENV)/ready: tools/prerequisites.sh pyproject.toml
 
 # pip builds in build/, and so do the C++ tests: nothing is compiled twice. mypy reads the stub beside the sources.
 $(VENV)/installed: $(VENV)/ready $(SOURCES)
-	$(PIP) install --no-build-isolation -C build-dir=$(BUILD) .
+	$(PIP) install --no-build-isolation --config-settings build-dir=$(BUILD) .
 	@cp $(BUILD)/python/bindings/_core.pyi python/aoizora/
 	@touch $@
 
