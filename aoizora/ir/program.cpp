@@ -1,5 +1,7 @@
 #include "aoizora/ir/program.h"
 
+#include <charconv>
+#include <limits>
 #include <utility>
 
 #include "aoizora/ir/scan_impl.h"
@@ -163,6 +165,17 @@ std::string_view attribute(const Instruction& instruction, std::string_view key)
   // Only StableHLO's operations have a dot in their name; its block arguments hold a dictionary.
   const bool mlir = instruction.opcode.find('.') != std::string_view::npos || text.front() == '{';
   return mlir ? mlir_attribute(text, key) : hlo_attribute(text, key);
+}
+
+std::optional<std::int64_t> estimated_cycles(const Instruction& instruction) {
+  if (instruction.opcode == "custom-call") return std::nullopt;  // kernel bodies are long and carry none
+  const std::size_t at = instruction.attributes.find(estimated_cycles_key);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::int64_t cycles = 0;
+  const std::string_view rest = instruction.attributes.substr(at + estimated_cycles_key.size());
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), cycles);
+  if (error != std::errc{} || cycles < 0 || cycles == std::numeric_limits<std::int64_t>::max()) return std::nullopt;
+  return cycles;
 }
 
 std::string_view operand_text(const Instruction& instruction) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,6 +82,11 @@ class Program {
 /// Value of an attribute of `instruction`: attribute(i, "replica_groups") gives "[4,2]<=[4,2]T(1,0)"; empty where
 /// absent. Brackets, quotes and nested keys are respected: only top-level keys are found.
 std::string_view attribute(const Instruction& instruction, std::string_view key);
+
+/// HLO after code generation: "estimated_cycles":"831857" of a fusion; nothing where there is none or it is 2^63 - 1
+/// (tpu7x).
+std::optional<std::int64_t> estimated_cycles(const Instruction& instruction);
+inline constexpr std::string_view estimated_cycles_key = "\"estimated_cycles\":\"";  ///< what stands before it
 
 /// HLO: the text between the parentheses behind the opcode: a constant's literal, a parameter's number. Empty for
 /// StableHLO.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -14,7 +12,6 @@ using ir::ComputationId;
 using ir::Instruction;
 using ir::InstructionId;
 
-constexpr std::string_view cycles_key = "\"estimated_cycles\":\"";
 // Attributes that change no work: names, channels, hints.
 constexpr std::array<std::string_view, 6> ignored{"metadata", "backend_config",      "channel_id",
                                                   "sharding", "frontend_attributes", "kind"};
@@ -46,17 +43,6 @@ class Digest {
  private:
   std::uint64_t a_ = 14695981039346656037ull, b_ = 0x6c62272e07bb0142ull;
 };
-
-std::optional<std::int64_t> own_cycles(const Instruction& instruction) {
-  if (instruction.opcode == "custom-call") return std::nullopt;  // kernel bodies are long and carry none
-  const std::size_t at = instruction.attributes.find(cycles_key);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::int64_t cycles = 0;
-  const std::string_view rest = instruction.attributes.substr(at + cycles_key.size());
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), cycles);
-  if (error != std::errc{} || cycles < 0 || cycles == std::numeric_limits<std::int64_t>::max()) return std::nullopt;
-  return cycles;
-}
 
 /// Digests of the instructions of one program.
 class Printer {
@@ -166,7 +152,7 @@ std::vector<Fingerprint> fingerprints(const ir::Program& program) {
   for (std::size_t i = 0; i < result.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     if (instruction.computation == ir::none || fused[static_cast<std::size_t>(instruction.computation)]) continue;
-    if (instruction.opcode == "custom-call" || own_cycles(instruction)) continue;
+    if (instruction.opcode == "custom-call" || ir::estimated_cycles(instruction)) continue;
     result[i] = printer.print(instruction);
   }
   return result;
@@ -176,20 +162,29 @@ Cycles cycles_of(const ir::Program& program) {
   Printer printer(program);
   Cycles result;
   for (const Instruction& instruction : program.instructions) {
-    if (const auto cycles = own_cycles(instruction)) result.emplace(printer.print(instruction), *cycles);
+    if (const auto cycles = ir::estimated_cycles(instruction)) result.emplace(printer.print(instruction), *cycles);
   }
   return result;
 }
 
-std::string lend(const ir::Program& program, const Cycles& known) {
+Lent lend(const ir::Program& program, const Cycles& known) {
   const auto prints = fingerprints(program);
   const std::string_view text = program.text();
+  Lent result;
   std::vector<std::pair<std::size_t, std::string>> inserts;  // where in the text, and what
   for (std::size_t i = 0; i < prints.size(); ++i) {
-    const auto found = prints[i].empty() ? known.end() : known.find(prints[i]);
-    if (found == known.end() || found->second < 0) continue;
-    const std::string config = "\"window_config\":{" + std::string(cycles_key) + std::to_string(found->second) + "\"}";
-    const std::string_view attributes = program.instructions[i].attributes;
+    if (prints[i].empty()) continue;
+    const Instruction& instruction = program.instructions[i];
+    // What only starts or ends a collective has no cycles to get.
+    const bool counts = instruction.opcode == "fusion" && !instruction.name.starts_with("async-collective-");
+    result.fusions += counts ? 1 : 0;
+    const auto found = known.find(prints[i]);
+    const std::string_view attributes = instruction.attributes;
+    // What has no attribute at all has no cycles either, and nothing to hang them on.
+    if (found == known.end() || found->second < 0 || attributes.empty()) continue;
+    result.lent += counts ? 1 : 0;
+    const std::string config =
+        "\"window_config\":{" + std::string(ir::estimated_cycles_key) + std::to_string(found->second) + "\"}";
     constexpr std::string_view key = "backend_config={";
     const auto begin = static_cast<std::size_t>(attributes.data() - text.data());
     if (const std::size_t at = attributes.find(key); at != std::string_view::npos) {
@@ -197,22 +192,18 @@ std::string lend(const ir::Program& program, const Cycles& known) {
       const bool empty = after < attributes.size() && attributes[after] == '}';
       inserts.emplace_back(begin + after, config + (empty ? "" : ","));
     } else {
-      const bool none = attributes.empty();
-      std::size_t end = begin + attributes.size();
-      if (none) continue;  // nothing to hang it on: what has no attribute at all has no cycles either
-      inserts.emplace_back(end, ", backend_config={" + config + "}");
+      inserts.emplace_back(begin + attributes.size(), ", backend_config={" + config + "}");
     }
   }
   std::sort(inserts.begin(), inserts.end());
-  std::string result;
-  result.reserve(text.size() + 64 * inserts.size());
+  result.text.reserve(text.size() + 64 * inserts.size());
   std::size_t copied = 0;
   for (const auto& [at, what] : inserts) {
-    result += text.substr(copied, at - copied);
-    result += what;
+    result.text += text.substr(copied, at - copied);
+    result.text += what;
     copied = at;
   }
-  result += text.substr(copied);
+  result.text += text.substr(copied);
   return result;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +28,13 @@ std::vector<Fingerprint> fingerprints(const ir::Program& program);
 /// Cycles by fingerprint of a code-generated program.
 Cycles cycles_of(const ir::Program& program);
 
-/// The program's text with the cycles of `known` written into it, for the code rung of ranking::extract.
-std::string lend(const ir::Program& program, const Cycles& known);
+/// A program's text with cycles written into it, for the code rung of ranking::extract.
+struct Lent {
+  std::string text;
+  std::int64_t fusions = 0;  ///< that run by themselves and had no cycles
+  std::int64_t lent = 0;     ///< of these, got some
+};
+Lent lend(const ir::Program& program, const Cycles& known);
 
 /// Cycles that outlive a plan. Implementations are free to forget; what they return must be what was remembered for the
 /// same versions of the compiler.

@@ -530,6 +530,15 @@ class Search {
     }
   };
 
+  /// Q2 of a block under each placement.
+  std::vector<double> block_seconds(const ranking::CompiledProgram& program,
+                                    const std::vector<placement::Placement>& placements) const {
+    ranking::Scorer scorer(program, slice_, workload().layers);
+    std::vector<double> seconds;
+    for (const auto& p : placements) seconds.push_back(scorer.score(p).block_seconds);
+    return seconds;
+  }
+
   Finalist finalist(std::size_t index, Answer& answer) {
     const Compiled& source = compiled_[index];
     Finalist result;
@@ -544,10 +553,7 @@ class Search {
     learn(program);
     result.compiled.program =
         ranking::extract(program, workload(), source.candidate, slice_.hardware, ranking::Rung::code);
-    for (const auto& p : source.placements) {
-      result.compiled.block_seconds.push_back(
-          ranking::score(result.compiled.program, p, slice_, workload().layers).block_seconds);
-    }
+    result.compiled.block_seconds = block_seconds(result.compiled.program, source.placements);
     result.compiled.best = least(result.compiled.block_seconds);
     return result;
   }
@@ -624,12 +630,9 @@ class Search {
     Cycles unknown_free = known_;
     for (const Fingerprint& print : prints) unknown_free.try_emplace(print, 0);
     const auto priced = [&](const Cycles& cycles) {
-      const auto lent = ranking::extract(ir::read_hlo(lend(program, cycles)), workload(), compiled.candidate,
+      const auto lent = ranking::extract(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate,
                                          slice_.hardware, ranking::Rung::code);
-      std::vector<double> seconds;
-      for (const auto& p : compiled.placements)
-        seconds.push_back(ranking::score(lent, p, slice_, workload().layers).block_seconds);
-      return seconds;
+      return block_seconds(lent, compiled.placements);
     };
     const auto likely = priced(known_);
     const auto certain = priced(unknown_free);
@@ -764,10 +767,10 @@ class Search {
     const auto listed = std::min(compiled_.size(), static_cast<std::size_t>(1 + settings_.runners_up));
     for (std::size_t i = 0; i < listed; ++i) {
       const Compiled& c = compiled_[i];
+      ranking::Scorer scorer(c.program, slice_, workload().layers, half);
       for (std::size_t p = 0; p < c.placements.size(); ++p) {
         if (c.block_seconds[p] < nominal) continue;
-        const double seconds =
-            ranking::score(c.program, c.placements[p], slice_, workload().layers, half).block_seconds;
+        const double seconds = scorer.score(c.placements[p]).block_seconds;
         if (seconds >= least_seconds) continue;
         least_seconds = seconds;
         overtakes = describe(c.candidate) + "; " + c.placements[p].order;

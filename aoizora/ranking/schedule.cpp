@@ -72,19 +72,6 @@ std::string_view custom_call_target(const Instruction& instruction) {
   return target;
 }
 
-/// "estimated_cycles":"831857" of a scheduled fusion; 2^63 - 1 means none (tpu7x).
-std::optional<double> estimated_cycles(const Instruction& instruction) {
-  if (instruction.opcode == "custom-call") return std::nullopt;  // kernel bodies are long and carry none
-  constexpr std::string_view key = "\"estimated_cycles\":\"";
-  const std::size_t at = instruction.attributes.find(key);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::int64_t cycles = 0;
-  const std::string_view rest = instruction.attributes.substr(at + key.size());
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), cycles);
-  if (error != std::errc{} || cycles < 0 || cycles == std::numeric_limits<std::int64_t>::max()) return std::nullopt;
-  return static_cast<double>(cycles);
-}
-
 /// "20x1" -> {20, 1}.
 std::vector<std::int64_t> read_by_x(std::string_view text) {
   std::vector<std::int64_t> values;
@@ -551,9 +538,9 @@ Cost Extractor::cost(InstructionId id) {
   // A fusion that only starts or ends a collective is no work of the core's.
   if (fused && work <= 0 && (!starts_[id].empty() || !dones_[id].empty()) && only_moves(instruction.called.front(), 0))
     return {};
-  const std::optional<double> cycles = result_.rung == Rung::code ? estimated_cycles(instruction) : std::nullopt;
+  const auto cycles = result_.rung == Rung::code ? ir::estimated_cycles(instruction) : std::nullopt;
   if (cycles) {
-    cost.seconds = *cycles / hardware_.clock_hz.value;
+    cost.seconds = static_cast<double>(*cycles) / hardware_.clock_hz.value;
     return cost;
   }
   const Traffic moved = traffic(instruction, id);
@@ -879,7 +866,7 @@ CompiledProgram extract(const ir::Program& program, const workload::Workload& wo
 }
 
 CompiledProgram extract(const ir::Program& program, const topology::Hardware& hardware) {
-  const bool has_cycles = program.text().find("\"estimated_cycles\":\"") != std::string_view::npos;
+  const bool has_cycles = program.text().find(ir::estimated_cycles_key) != std::string_view::npos;
   return Extractor(program, hardware, has_cycles ? Rung::code : Rung::passes, nullptr, nullptr).run();
 }
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "aoizora/errors.h"
 #include "aoizora/ir/readers.h"
@@ -133,6 +135,18 @@ void bind_planner(nb::module_& m) {
       "record_folder keeps every answer for replay_plan. memory: an object with lookup(fingerprints) -> dict and\n"
       "remember(dict), cycles of fusions known from other plans. Returns plan.json's text.\n"
       "Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.");
+  m.def(
+      "cycles_of", [](std::string text) { return aoizora::planner::cycles_of(aoizora::ir::read_hlo(std::move(text))); },
+      "text"_a, "Cycles by fingerprint of a code-generated program. Raises ParseError.");
+  m.def(
+      "lend_cycles",
+      [](std::string text, const aoizora::planner::Cycles& known) {
+        auto lent = aoizora::planner::lend(aoizora::ir::read_hlo(std::move(text)), known);
+        return std::tuple(std::move(lent.text), lent.fusions, lent.lent);
+      },
+      "text"_a, "known"_a,
+      "The text with the known cycles written into it, the fusions that had none, and how many of them got some.\n"
+      "Raises ParseError.");
   m.def(
       "replay_plan",
       [](const std::string& folder, const std::string& request_json, const std::string& slice,

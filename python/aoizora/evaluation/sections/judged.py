@@ -55,7 +55,7 @@ def cycles_lent(context: Context) -> str:
     caption = (
         "The HLO passes print no cycles; code generation does. Cycles of the stored code-generated programs of a "
         "workload, lent to the survivors' programs by fingerprint (opcode tree of the fused computation with "
-        "shapes and layouts, without names and metadata; `python/aoizora/evaluation/cycles.py`). Coverage: of the "
+        "shapes and layouts, without names and metadata; `aoizora/planner/cycles.h`). Coverage: of the "
         "survivors' fusions. ρ: Spearman of Q2 with lent cycles and without, over all pairs.\n"
     )
     header = ["workload", "programs", "instructions known", "coverage", "ρ", "step changes by", "plan with lent cycles"]
@@ -66,23 +66,30 @@ def _first(pool: Pool, count: int) -> Pool:
     return Pool(pool.workload, pool.rows[:count], pool.shardings, pool.of, pool.rung, pool.simulated)
 
 
-# Cycles of the matrix units for 512 queries and keys: 2 x 2 x 512 x 512 x 128 FLOP on four 128 x 128 units, two FLOP a
-# cycle each. And the kernel's whole text every step, what only a row's first and last step run too.
-WHAT_IF = {
-    "matrix units alone": {"product": 1024.0, "step": 0.0, "row": 0.0},
-    "whole text each step": {"product": 1032.0, "step": (365 + 612) / 512, "row": 0.0},
-}
+def _what_if(numbers: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Other cycles of the kernel: 2 x 2 x 512 x 512 x 128 FLOP on four 128 x 128 units, two FLOP each a cycle; and its
+    whole text every step, what only a row's first and last step run too."""
+    return {
+        "matrix units alone": {"product": 1024.0, "step": 0.0, "row": 0.0},
+        "whole text each step": {**numbers, "step": numbers["step"] + numbers["row"], "row": 0.0},
+    }
+
+
+def _kernel_cycles() -> dict[str, float]:
+    hardware = json.loads(_core.slice_json("v5e:2x2"))["hardware"]
+    return {name: hardware[f"attention_{name}_cycles"]["value"] for name in ("product", "step", "row")}
 
 
 def attention_kernel(context: Context) -> str:
     """What the compiler's schedule of the attention kernel says, and what it changes."""
+    others = _what_if(_kernel_cycles())
     rows = []
     for pool in context.pools():
         plan = fidelity.plan_of(pool)
         if plan is None:
             continue
         cells = [pool.workload.name]
-        for numbers in WHAT_IF.values():
+        for numbers in others.values():
             other = _with_kernel(context, pool.workload, numbers)
             times = {row.signature: row.best.step_seconds for row in other.fitting}
             common = [row for row in pool.fitting if row.signature in times]
@@ -108,7 +115,7 @@ def attention_kernel(context: Context) -> str:
         "Spearman's ρ between the two orders, how much longer the plan's step would be, and the plan.\n"
     )
     counted = table(["block of queries x keys", "a step", "model", "a row", "model"], _counted(context))
-    header = ["workload", *(f"{what}, {name}" for name in WHAT_IF for what in ("ρ", "step", "plan"))]
+    header = ["workload", *(f"{what}, {name}" for name in others for what in ("ρ", "step", "plan"))]
     return "\n".join([caption, counted, effect, table(header, rows)])
 
 
@@ -122,8 +129,7 @@ def _with_kernel(context: Context, workload: Workload, numbers: dict[str, float]
 
 def _counted(context: Context) -> list[list[str]]:
     """Cycles by kernel, counted and by the model; those that are neither stored nor may be compiled are left out."""
-    hardware = json.loads(_core.slice_json("v5e:2x2"))["hardware"]
-    product, step, row = (hardware[f"attention_{k}_cycles"]["value"] for k in ("product", "step", "row"))
+    product, step, row = _kernel_cycles().values()
     rows = []
     for done, (name, shape) in enumerate(kernels.SHAPES.items()):
         key = f"cycles {shape} {WorkerQueue.compiler_versions()}"
