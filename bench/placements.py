@@ -8,7 +8,6 @@ rate and at half of it.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 
@@ -38,8 +37,7 @@ def compiled(candidate: dict, request: str, places: list[tuple[list[int], int]])
 def main() -> int:
     request = _core.request_json(json.dumps(REQUEST))
     workload = _core.make_workload(request)
-    dims = json.loads(_core.slice_json(SLICE))["dims"]
-    places = [(list(chip), 0) for chip in itertools.product(*map(range, dims))]
+    places = _core.slice_devices(SLICE)
     ids = {tuple(chip): i for i, (chip, _) in enumerate(places)}
     for attention in ("gathered", "ulysses"):
         candidate = {

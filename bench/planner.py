@@ -10,7 +10,6 @@ candidate. Both use the same workers and the same shared traces, which favours t
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import time
@@ -55,7 +54,7 @@ def main() -> int:
 
     request = _core.request_json(json.dumps({"height": height, "width": width, "frames": options.frames}))
     description = json.loads(_core.slice_json(options.slice))
-    places = [(list(chip), 0) for chip in itertools.product(*map(range, description["dims"]))]
+    places = _core.slice_devices(options.slice)
     ids = {tuple(chip): device for device, (chip, _) in enumerate(places)}
     table = _core.make_workload(request)
     budget = json.dumps({"hbm_budget_bytes": int(description["hardware"]["hbm_bytes"]["value"])})

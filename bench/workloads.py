@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import aoizora
+from aoizora.evaluation.tables import BLOCK_MS
 from aoizora.report import terminal
 from aoizora.report.progress import ProgressLine
 
@@ -22,11 +23,6 @@ FRAMES = (21, 41, 81)
 
 # One code generation a workload: it is most of a plan's time.
 SETTINGS = {"finalists": 1}
-
-# Paper, Table 4, column "Full": average milliseconds a block, measured on v5e-16.
-PAPER_BLOCK_MS = {
-    (480, 21): 14.750, (480, 41): 29.403, (480, 81): 58.373, (720, 21): 34.754, (720, 41): 77.788, (720, 81): 202.389,
-}  # fmt: skip
 
 INTRODUCTION = """# The paper's 18 workloads
 
@@ -48,7 +44,7 @@ def gain(comparison: dict) -> str:
 
 def row(slice_name: str, size: tuple[int, int], frames: int, plan: aoizora.Plan) -> str:
     predicted = plan.data["best"]["predicted"]
-    paper = f"{PAPER_BLOCK_MS[size[0], frames]:.2f}" if slice_name == "v5e:4x4" else ""
+    paper = f"{BLOCK_MS[size[0], frames]:.2f}" if slice_name == "v5e:4x4" else ""
     sharding = " x ".join(f"{axis} {n}" for axis, n in plan.mesh_shape.items() if n > 1)
     rules = ", ".join(
         f"{a} on {'+'.join(m)}" for a, m in plan.axis_rules.items() if m and a in ("embed", "heads", "mlp")

@@ -156,7 +156,7 @@ class Plan:
                 + f", {extra} devices have no place. Pass exactly that slice's devices, or plan for the one you have."
             )
         kinds = {device.device_kind for device in found.values()}
-        if not all(_same_kind(kind, given) for given in kinds):
+        if not all(same_kind(kind, given) for given in kinds):
             raise InvalidRequest(f"the plan is for {kind} chips; the devices are {', '.join(sorted(kinds))}")
         shape = tuple(self.data["mesh"]["axis_sizes"])
         grid = np.empty(len(wanted), dtype=object)
@@ -168,7 +168,7 @@ class Plan:
 _DEVICE_KINDS = {"v5e": ("v5 lite", "v5e"), "v6e": ("v6 lite", "v6e"), "v5p": ("v5", "v5p"), "tpu7x": ("tpu7x",)}
 
 
-def _same_kind(kind: str, device_kind: str) -> bool:
+def same_kind(kind: str, device_kind: str) -> bool:
     names = _DEVICE_KINDS.get(kind, (kind,))
     given = device_kind.lower().removeprefix("tpu ").strip()
     return given in names or any(given.startswith(name) for name in names[1:])

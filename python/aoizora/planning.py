@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import warnings
 from collections.abc import Callable, Sequence
@@ -66,11 +65,8 @@ def plan(
     from aoizora.compiler.store import open_queue
     from aoizora.cycle_memory import FILE_NAME, CycleMemory
 
-    description = json.loads(slice_json)
-    places = itertools.product(*map(range, description["dims"]))  # our device order: x slowest, then core
-    coordinates = [(list(chip), core) for chip in places for core in range(description["cores_per_chip"])]
-    name = description["name"]
-    with open_queue(store, json.loads(request_json), name, coordinates, workers) as queue:
+    name = json.loads(slice_json)["name"]
+    with open_queue(store, json.loads(request_json), name, _core.slice_devices(slice), workers) as queue:
         memory = CycleMemory(cache.folder() / FILE_NAME, cache.versions()) if use_cache else None
         try:
             text = _core.plan(request_json, slice, settings_json, queue, progress, record_folder, memory)

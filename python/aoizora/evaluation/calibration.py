@@ -24,12 +24,9 @@ from typing import Any
 from aoizora import _core
 from aoizora.compiler.store import AnswerStore
 from aoizora.evaluation.sweep import FRAMES, SIZES, Workload, job
+from aoizora.evaluation.tables import BLOCK_MS
 
 SLICE = "v5e:4x4"
-# Paper, Table 4, column "Full": milliseconds a block, measured.
-PAPER_BLOCK_MS = {
-    (480, 21): 14.750, (480, 41): 29.403, (480, 81): 58.373, (720, 21): 34.754, (720, 41): 77.788, (720, 81): 202.389,
-}  # fmt: skip
 ALL_TO_ALL_FRACTIONS = (0.3, 0.35, 0.375, 0.4, 0.45, 0.5, 0.6, 0.8)
 CORE_EFFICIENCIES = (0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.92, 0.94, 0.96, 0.98)
 
@@ -109,7 +106,7 @@ def _blocks(arguments: tuple[Path, Rates, tuple[int, int]]) -> float:
 
 def deviation(blocks: Blocks, sizes: Iterable[tuple[int, int]]) -> float:
     """exp(mean |ln(ours / paper)|) - 1 over the given rows of Table 4."""
-    distances = [abs(math.log(blocks[size] / PAPER_BLOCK_MS[size])) for size in sizes]
+    distances = [abs(math.log(blocks[size] / BLOCK_MS[size])) for size in sizes]
     return math.exp(sum(distances) / len(distances)) - 1
 
 
@@ -138,7 +135,7 @@ def main() -> int:
     }
     print("milliseconds a block, v5e:4x4 (paper, Table 4: measured)")
     print("".join(f"{f'{height}p {frames}':>9}" for height, frames in sizes) + f"{'480p':>7}{'720p':>7}{'all':>7}")
-    print("".join(f"{PAPER_BLOCK_MS[size]:9.2f}" for size in sizes) + "   paper")
+    print("".join(f"{BLOCK_MS[size]:9.2f}" for size in sizes) + "   paper")
     for rates in wanted:
         row = blocks[rates.name]
         cells = "".join(f"{row[size]:9.2f}" for size in sizes)

@@ -68,10 +68,8 @@ class Workload:
 
     def queue(self, store: AnswerStore, workers: int | None = None) -> StoredQueue:
         """The compiler for this workload."""
-        description = json.loads(_core.slice_json(self.slice))
-        places = itertools.product(*map(range, description["dims"]))
-        coordinates = [(list(chip), core) for chip in places for core in range(description["cores_per_chip"])]
-        return StoredQueue(store, json.loads(self.request_json), description["name"], coordinates, workers)
+        name = json.loads(_core.slice_json(self.slice))["name"]
+        return StoredQueue(store, json.loads(self.request_json), name, _core.slice_devices(self.slice), workers)
 
 
 def all_workloads(frames: Iterable[int] = FRAMES) -> Iterator[Workload]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aoizora import _core
 from aoizora.errors import InvalidRequest
-from aoizora.plan_file import Plan, _same_kind
+from aoizora.plan_file import Plan, same_kind
 from aoizora.serving.request import tell
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def present_slice() -> str | None:
 def slice_of(devices: Sequence[Any]) -> str:
     """The name of the slice that these TPU devices are. Raises InvalidRequest where it has none."""
     kinds = sorted({str(device.device_kind) for device in devices})
-    known = [kind for kind in _core.device_kinds() if _same_kind(kind, kinds[0])]
+    known = [kind for kind in _core.device_kinds() if same_kind(kind, kinds[0])]
     if len(kinds) != 1 or not known:
         raise InvalidRequest(
             f"the devices are {', '.join(kinds)}; slices of {', '.join(_core.device_kinds())} have names, any other is "

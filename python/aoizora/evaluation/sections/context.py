@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -86,14 +84,6 @@ class Context:
         path = self.plots / f"{name}.svg"
         return path, f"![{name}]({self.plots.name}/{name}.svg)\n"
 
-    def devices(self, slice_name: str) -> int:
-        """Devices of a slice."""
-        description = json.loads(_core.slice_json(slice_name))
-        count = int(description["cores_per_chip"])
-        for size in description["dims"]:
-            count *= int(size)
-        return count
-
 
 def _need_stage_1(context: Context, workload: Workload) -> None:
     context.ask(workload, [sweep.job(c, "propagate") for c in workload.candidates], "stage 1")
@@ -132,8 +122,7 @@ def _by_signature(workload: Workload) -> dict[str, dict[str, Any]]:
 
 def device_ids(slice_name: str) -> dict[tuple[int, ...], int]:
     """Our device id of each chip's coordinates."""
-    dims = json.loads(_core.slice_json(slice_name))["dims"]
-    return {chip: k for k, chip in enumerate(itertools.product(*map(range, dims)))}
+    return {tuple(chip): k for k, (chip, _) in enumerate(_core.slice_devices(slice_name))}
 
 
 def code_seconds(context: Context, workload: Workload) -> list[float]:
