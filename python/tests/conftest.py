@@ -40,9 +40,15 @@ def recording(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def recorded_plan(recording: Path) -> Plan:
-    """The plan of that request, by the C++ planner over the recording."""
+@pytest.fixture(scope="session")
+def recorded_text(recording: Path) -> str:
+    """The plan.json of that request, by the C++ planner over the recording."""
     request = json.dumps({"model": "wan2.1-1.3b"})
     settings = json.dumps({"survivor_floor": 8, "survivor_fraction": 0.05, "runners_up": 5})
-    return Plan.loads(_core.replay_plan(str(recording), request, "v5e:2x2", settings, 0, ["jax=recorded"]))
+    return str(_core.replay_plan(str(recording), request, "v5e:2x2", settings, 0, ["jax=recorded"]))
+
+
+@pytest.fixture
+def recorded_plan(recorded_text: str) -> Plan:
+    """The same, read."""
+    return Plan.loads(recorded_text)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import shlex
 import sys
-import traceback
 from typing import Any
 
+import checks
 import pytest
 
 import aoizora
@@ -135,17 +134,5 @@ def check_its_own_checks_of_the_config_run_after_apply() -> None:
     )
 
 
-def main() -> None:
-    results = {}
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            try:
-                check()
-                results[name] = ""
-            except BaseException:
-                results[name] = traceback.format_exc()
-    print(json.dumps(results))
-
-
 if __name__ == "__main__":
-    main()
+    checks.run(globals())

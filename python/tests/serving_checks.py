@@ -11,11 +11,11 @@ import json
 import sys
 import threading
 import time
-import traceback
 import warnings
 from pathlib import Path
 from typing import Any
 
+import checks
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -308,18 +308,6 @@ def check_measure_runs_the_best_plans_on_the_devices_that_are_here() -> None:
     assert found["correlation"] is None or abs(found["correlation"]) == pytest.approx(1)
 
 
-def main() -> None:
-    in_cache()
-    results = {}
-    for name, check in list(globals().items()):
-        if name.startswith("check_"):
-            try:
-                check()
-                results[name] = ""
-            except BaseException:
-                results[name] = traceback.format_exc()
-    print("\n" + json.dumps(results))
-
-
 if __name__ == "__main__":
-    main()
+    in_cache()
+    checks.run(globals())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -88,27 +87,29 @@ def test_a_changed_number_is_not_believed(tmp_path: Path) -> None:
     assert CycleMemory(path, VERSIONS).lookup(["a", "b"]) == {}
 
 
-def _write_for_ever(path: Path, first: int) -> None:
-    memory = CycleMemory(path, VERSIONS)
-    for i in range(first, first + 10**6):
-        memory.remember({f"{i}": i, f"{i} again": i})
+WRITE_FOR_EVER = """
+import sys
+from pathlib import Path
+from aoizora.cycle_memory import CycleMemory
+
+memory = CycleMemory(Path(sys.argv[1]), sys.argv[3:])
+for i in range(int(sys.argv[2]), int(sys.argv[2]) + 10**6):
+    memory.remember({f"{i}": i, f"{i} again": i})
+"""
 
 
 def test_writers_killed_at_any_moment_leave_whole_transactions(tmp_path: Path) -> None:
     path = tmp_path / "cycles.sqlite"
     CycleMemory(path, VERSIONS).close()
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write_for_ever, args=(path, 10**7 * k)) for k in range(3)]
-    for writer in writers:
-        writer.start()
+    command = [sys.executable, "-c", WRITE_FOR_EVER, str(path)]
+    writers = [subprocess.Popen([*command, str(10**7 * k), *VERSIONS]) for k in range(3)]
     deadline = time.monotonic() + 60
     database = sqlite3.connect(path, timeout=30)
     while database.execute("select count(*) from cycles").fetchone()[0] < 100 and time.monotonic() < deadline:
         time.sleep(0.05)
     for writer in writers:
-        assert writer.pid is not None
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
+        writer.kill()
+        writer.wait()
     rows = dict(sqlite3.connect(path, timeout=30).execute("select fingerprint, cycles from cycles").fetchall())
     assert len(rows) >= 100
     for name, number in rows.items():

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import checks
 import numpy as np
 import plans
 import pytest
@@ -210,26 +211,18 @@ def test_a_mesh_that_jax_cannot_lay_is_infeasible_at_once(recorded_plan: Plan) -
 
 # MaxDiffusion itself
 
-CHECKS = [
-    line.split("(")[0].removeprefix("def ")
-    for line in (HERE / "maxdiffusion_checks.py").read_text().splitlines()
-    if line.startswith("def check_")
-]
+CHECKS = checks.names(HERE / "maxdiffusion_checks.py")
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory, recording: Path) -> dict[str, str]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory, recorded_text: str) -> dict[str, str]:
     if not maxdiffusion.is_importable():
         pytest.skip("maxdiffusion is not importable: put a checkout of its src on PYTHONPATH")
-    from aoizora import _core
-
     folder = tmp_path_factory.mktemp("maxdiffusion")
-    settings = json.dumps({"survivor_floor": 8, "survivor_fraction": 0.05, "runners_up": 5})
-    text = _core.replay_plan(str(recording), '{"model": "wan2.1-1.3b"}', "v5e:2x2", settings, 0, ["jax=recorded"])
     paths = []
     for kind in ("gathered", "ulysses"):
         paths.append(folder / f"{kind}.json")
-        plans.plan_of(Plan.loads(text), plans.varied("v5e:4x4", kind), "v5e:4x4").save(paths[-1])
+        plans.plan_of(Plan.loads(recorded_text), plans.varied("v5e:4x4", kind), "v5e:4x4").save(paths[-1])
     environment = {k: v for k, v in os.environ.items() if k != "LIBTPU_INIT_ARGS"} | {
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "JAX_PLATFORMS": "cpu",
@@ -240,8 +233,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, recording: Path) -> dict[
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    results: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return results
+    return checks.outcomes(done.stdout)
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -7,12 +7,12 @@ import os
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import checks
 import pytest
 
 import aoizora
@@ -228,21 +228,13 @@ def test_to_import_aoizora_imports_neither_jax_nor_numpy() -> None:
 
 # Inside a process with four CPU devices
 
-CHECKS = [
-    line.split("(")[0].removeprefix("def ")
-    for line in (HERE / "serving_checks.py").read_text().splitlines()
-    if line.startswith("def check_")
-]
+CHECKS = checks.names(HERE / "serving_checks.py")
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory, recording: Path) -> dict[str, str]:
-    from aoizora import _core
-
+def outcomes(tmp_path_factory: pytest.TempPathFactory, recorded_text: str) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("serving")
-    settings = json.dumps({"survivor_floor": 8, "survivor_fraction": 0.05, "runners_up": 5})
-    text = _core.replay_plan(str(recording), '{"model": "wan2.1-1.3b"}', "v5e:2x2", settings, 0, ["jax=recorded"])
-    (folder / "plan.json").write_text(text)
+    (folder / "plan.json").write_text(recorded_text)
     flags = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
     flags += " --xla_llvm_disable_expensive_passes=true"
     done = python(
@@ -252,8 +244,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, recording: Path) -> dict[
         XDG_CACHE_HOME=str(folder / "cache"),
     )
     assert done.returncode == 0, done.stderr
-    results: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    return results
+    return checks.outcomes(done.stdout)
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -267,26 +258,7 @@ def test_listing_1_as_printed_with_a_stand_in_for_the_generation(recorded_plan: 
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "generate_wan.py").write_text("def run(config):\n    print(dict(config.strategy.mesh.shape))\n")
-    listing = textwrap.dedent("""
-        import aoizora
-        from maxdiffusion.generate_wan import run
-
-        # Keep model-specific generation unchanged.
-        @aoizora.auto_shard()
-        def generate_video(config):
-            # Attach selected sharding and placement.
-            aoizora.apply_strategy_to_config(config)
-            return run(config)
-
-        # Shape and TPU allocation identify the reusable plan.
-        config = aoizora.build_config(
-            model_name="wan2.1",
-            shape=(480, 832, 21),
-            chips=16,
-            cfg=True,
-        )
-        generate_video(config)
-    """)
+    listing = (HERE.parents[1] / "examples" / "serve" / "listing_1.py").read_text()
     listing = listing.replace('"wan2.1"', '"wan2.1-1.3b"').replace("chips=16", "chips=4")
     (tmp_path / "listing.py").write_text(listing)
     cache.store(resolve._key(aoizora.build_config("wan2.1-1.3b", chips=4).request), recorded_plan)
