@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", action="store_true", help="print it as JSON")
     inspect.set_defaults(run=_inspect)
 
-    from aoizora.commands import maxdiffusion, measure, rank, sweep
+    from aoizora.commands import calibrate, maxdiffusion, measure, rank, sweep
 
     maxdiffusion.add_export_arguments(
         command("export", "the lines to paste into MaxDiffusion", "aoizora export plan.json --to maxdiffusion")
@@ -143,6 +143,13 @@ def _parser() -> argparse.ArgumentParser:
             "check",
             "price what MaxDiffusion runs today beside the plan",
             "aoizora check plan.json ici_data_parallelism=2 ici_context_parallelism=8",
+        )
+    )
+    calibrate.add_arguments(
+        command(
+            "calibrate",
+            "a slice's numbers from microbenchmarks on the devices that are here",
+            "aoizora calibrate --out descriptor.json",
         )
     )
     measure.add_arguments(
