@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
+#include <map>
 #include <utility>
 
+#include "aoizora/candidates/memory.h"
 #include "aoizora/candidates/sharding.h"
 #include "aoizora/errors.h"
 #include "aoizora/planner/describe.h"
@@ -37,16 +40,56 @@ json::object compute_json(const ranking::ComputeSplit& c) {
           {"other_seconds", c.other_seconds},     {"total_seconds", c.total()}};
 }
 
-json::array links_json(const std::vector<topology::LinkId>& links, const topology::Slice& slice) {
+/// The slice's links by id: [from chip, to chip, dimension], between cores of a chip [chip, chip, -1, core, core].
+json::array links_json(const topology::Slice& slice) {
   json::array array;
-  for (const auto id : links) {
-    const auto& link = slice.links.at(static_cast<std::size_t>(id));
-    array.push_back({link.from_chip, link.to_chip});
+  for (const topology::Link& link : slice.links) {
+    json::array one{link.from_chip, link.to_chip, link.dimension};
+    if (link.kind == topology::LinkKind::core) {
+      one.push_back(link.from_core);
+      one.push_back(link.to_core);
+    }
+    array.push_back(std::move(one));
   }
   return array;
 }
 
-json::array collectives_json(const ranking::Q2& q2, const topology::Slice& slice) {
+/// What the collectives of a block put on the links, for a byte of payload; programs repeat few patterns, and a pattern
+/// few loads.
+class Patterns {
+ public:
+  std::size_t number(const ranking::CollectiveCost& cost) {
+    const auto [at, is_new] = known_.try_emplace({cost.links, cost.link_bytes_per_byte}, known_.size());
+    if (is_new) patterns_.push_back(loads(cost));
+    return at->second;
+  }
+  json::array take() { return std::move(patterns_); }
+
+ private:
+  /// [[bytes, [links that carry so many]], ...], the most first; loads that differ by rounding are one.
+  static json::array loads(const ranking::CollectiveCost& cost) {
+    constexpr double rounding = 1e-9;
+    std::vector<std::pair<double, topology::LinkId>> sorted;
+    for (std::size_t i = 0; i < cost.links.size(); ++i)
+      sorted.emplace_back(-cost.link_bytes_per_byte[i], cost.links[i]);
+    std::sort(sorted.begin(), sorted.end());
+    json::array result;
+    double last = 0;
+    for (const auto& [negative, link] : sorted) {
+      if (result.empty() || -negative < last * (1 - rounding)) {
+        last = -negative;
+        result.push_back(json::array{last, json::array{}});
+      }
+      result.back().as_array()[1].as_array().push_back(link);
+    }
+    return result;
+  }
+
+  std::map<std::pair<std::vector<topology::LinkId>, std::vector<double>>, std::size_t> known_;
+  json::array patterns_;
+};
+
+json::array collectives_json(const ranking::Q2& q2, Patterns& patterns) {
   json::array array;
   for (const auto& c : q2.collectives) {
     array.push_back(json::object{{"kind", topology::name(c.kind)},
@@ -57,22 +100,63 @@ json::array collectives_json(const ranking::Q2& q2, const topology::Slice& slice
                                  {"exposed_seconds", c.exposed_seconds},
                                  {"contention_seconds", c.contention_seconds},
                                  {"effective_bytes_per_second", c.effective_bytes_per_second},
-                                 {"links", links_json(c.links, slice)}});
+                                 {"pattern", patterns.number(c)}});
   }
   return array;
 }
 
-json::object predicted_json(const Ranked& ranked, const Plan& plan) {
+const char* name(ranking::CoreSlot::Kind kind) {
+  using Kind = ranking::CoreSlot::Kind;
+  switch (kind) {
+    case Kind::matmul:
+      return "matmul";
+    case Kind::attention:
+      return "attention";
+    case Kind::relayout:
+      return "relayout";
+    case Kind::wait:
+      return "wait";
+    case Kind::copy_wait:
+      return "copy wait";
+    case Kind::trips:
+      return "trips";
+    default:
+      return "other";
+  }
+}
+
+json::object timeline_json(const ranking::BlockTimeline& timeline) {
+  json::array core;
+  json::array flights;
+  for (const auto& slot : timeline.core) {
+    json::array one{name(slot.kind), slot.seconds};
+    if (slot.collective >= 0) one.push_back(slot.collective);
+    core.push_back(std::move(one));
+  }
+  for (const auto& flight : timeline.flights) {
+    flights.push_back(json::array{flight.collective, flight.begin_seconds, flight.end_seconds});
+  }
+  return {{"core", std::move(core)}, {"flights", std::move(flights)}};
+}
+
+json::object predicted_json(const Ranked& ranked, const Plan& plan, bool whole) {
   const ranking::Q2& q2 = ranked.q2;
-  return {{"rung", ranked.rung == ranking::Rung::code ? "code" : "passes"},
-          {"block_seconds", q2.block_seconds},
-          {"outside_seconds", q2.outside_seconds},
-          {"step_seconds", q2.step_seconds},
-          {"video_seconds", q2.step_seconds * static_cast<double>(plan.request.steps)},
-          {"block", json::object{{"compute", compute_json(q2.compute)},
-                                 {"exposed_communication_seconds", q2.exposed_communication_seconds},
-                                 {"contention_seconds", q2.contention_seconds},
-                                 {"collectives", collectives_json(q2, plan.slice)}}}};
+  json::object block{{"compute", compute_json(q2.compute)},
+                     {"exposed_communication_seconds", q2.exposed_communication_seconds},
+                     {"contention_seconds", q2.contention_seconds}};
+  if (whole) {
+    Patterns patterns;
+    block["collectives"] = collectives_json(q2, patterns);
+    block["patterns"] = patterns.take();
+    block["timeline"] = timeline_json(q2.timeline);
+  }
+  json::object object{{"rung", ranked.rung == ranking::Rung::code ? "code" : "passes"},
+                      {"block_seconds", q2.block_seconds},
+                      {"outside_seconds", q2.outside_seconds},
+                      {"step_seconds", q2.step_seconds},
+                      {"block", std::move(block)}};
+  object["video_seconds"] = q2.step_seconds * static_cast<double>(plan.request.steps);
+  return object;
 }
 
 json::object q1_json(const prediction::Q1& q1) {
@@ -130,7 +214,7 @@ json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
   json::object object{{"sharding", describe(ranked.candidate)},
                       {"candidate", json::parse(candidates::to_json(ranked.candidate))},
                       {"placement", placement_json(ranked.placement, plan.slice)},
-                      {"predicted", predicted_json(ranked, plan)},
+                      {"predicted", predicted_json(ranked, plan, whole)},
                       {"passes_block_seconds", ranked.passes_block_seconds},
                       {"passes_step_seconds", ranked.passes_step_seconds},
                       {"stage_1", q1_json(ranked.q1)},
@@ -139,8 +223,27 @@ json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
                       {"verified", ranked.verified}};
   if (ranked.rung == ranking::Rung::code && ranked.passes_block_seconds > 0)
     object["rung_difference_percent"] = (ranked.q2.block_seconds / ranked.passes_block_seconds - 1) * 100;
-  if (!whole) object["predicted"].as_object()["block"].as_object().erase("collectives");
   return object;
+}
+
+/// Bytes a device by part: the model's weights are exact, the rest the compiler's own.
+json::object hbm_json(const Plan& plan) {
+  return {{"bytes", plan.best.hbm_bytes},
+          {"weights_bytes", candidates::weights_bytes(plan.workload, plan.best.candidate)},
+          {"arguments_bytes", plan.best.argument_bytes},
+          {"limit_bytes", plan.slice.hardware.hbm_bytes.value},
+          {"reserved_bytes", plan.request.reserved_hbm_bytes},
+          {"source", "the compiler's buffer assignment at full depth"}};
+}
+
+json::object placements_json(const Plan& plan) {
+  json::array priced;
+  for (const auto& [seconds, order] : plan.priced_placements)
+    priced.push_back(json::array{seconds, json::value(order)});
+  return {{"distinct", plan.placements},
+          {"best_block_seconds", plan.best.q2.block_seconds},
+          {"worst_block_seconds", plan.worst_placement_block_seconds},
+          {"priced", std::move(priced)}};
 }
 
 json::array comparisons_json(const Plan& plan) {
@@ -233,9 +336,10 @@ std::string to_json(const Plan& plan) {
 
   json::object object{
       {"format", "aoizora plan"},
-      {"version", 1},
+      {"version", 2},
       {"request", json::parse(workload::to_json(plan.request))},
       {"slice", json::parse(topology::to_json(plan.slice))},
+      {"links", links_json(plan.slice)},
       {"settings", json::parse(to_json(plan.settings))},
       {"layers", plan.workload.layers},
       {"tokens", plan.workload.tokens},
@@ -247,13 +351,8 @@ std::string to_json(const Plan& plan) {
       {"compiler_options", json::value_from(plan.best.candidate.compiler_options)},
       {"parameters", parameters_json(plan.workload, plan.best.candidate)},
       {"best", ranked_json(plan.best, plan, true)},
-      {"hbm", json::object{{"bytes", plan.best.hbm_bytes},
-                           {"limit_bytes", plan.slice.hardware.hbm_bytes.value},
-                           {"reserved_bytes", plan.request.reserved_hbm_bytes},
-                           {"source", "the compiler's buffer assignment at full depth"}}},
-      {"placements", json::object{{"distinct", plan.placements},
-                                  {"best_block_seconds", plan.best.q2.block_seconds},
-                                  {"worst_block_seconds", plan.worst_placement_block_seconds}}},
+      {"hbm", hbm_json(plan)},
+      {"placements", placements_json(plan)},
       {"times", json::object{{"decision_seconds", plan.decision_seconds}, {"verified_seconds", plan.verified_seconds}}},
       {"comparisons", comparisons_json(plan)},
       {"why", plan.why},

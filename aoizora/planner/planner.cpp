@@ -710,6 +710,7 @@ class Search {
     result.passes_block_seconds = f.passes_block_seconds;
     result.passes_step_seconds = f.passes_step_seconds;
     result.hbm_bytes = c.hbm_bytes;
+    result.argument_bytes = static_cast<double>(f.program(result.placement).argument_bytes);
     result.verified = f.verified == result.placement;
     return result;
   }
@@ -718,10 +719,14 @@ class Search {
     const std::size_t winner = order.front();
     const Finalist& best = finalists_[winner];
     plan_.best = ranked(best);
-    for (const double seconds : best.compiled.block_seconds) {
-      if (std::isfinite(seconds))
-        plan_.worst_placement_block_seconds = std::max(plan_.worst_placement_block_seconds, seconds);
+    const Compiled& won = best.compiled;
+    for (std::size_t p = 0; p < won.placements.size(); ++p) {
+      if (std::isfinite(won.block_seconds[p]))
+        plan_.priced_placements.emplace_back(won.block_seconds[p], won.placements[p].order);
     }
+    std::stable_sort(plan_.priced_placements.begin(), plan_.priced_placements.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    plan_.worst_placement_block_seconds = plan_.priced_placements.back().first;
     plan_.placements = static_cast<std::int64_t>(best.compiled.placements.size());
 
     // What was compiled only to be compared is listed by the passes: whether it had to be depends on what is

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aoizora/candidates/candidate.h"
@@ -59,6 +60,7 @@ struct Ranked {
   double passes_block_seconds = 0;  ///< one block under `placement` by the HLO passes alone: comparable for all
   double passes_step_seconds = 0;   ///< one denoising step, likewise
   double hbm_bytes = 0;             ///< a device at full depth, by the compiler's buffer assignment
+  double argument_bytes = 0;        ///< of them, the program's arguments; known of the winner only
   bool verified = false;            ///< compiled to the end at full depth under its own placement
 };
 
@@ -94,6 +96,8 @@ struct Plan {
   std::vector<std::string> refused;  ///< sharding-placement pairs the compiler would not finish; the next was taken
   double worst_placement_block_seconds = 0;  ///< of the winner's sharding
   std::int64_t placements = 0;               ///< distinct ones of the winner's sharding
+  /// Block time and axis order of each of them that the compiler takes, best first.
+  std::vector<std::pair<double, std::string>> priced_placements;
   double decision_seconds = 0;               ///< from the start until sharding and placement were chosen
   double verified_seconds = 0;               ///< until the compiler had finished them under their own placement
   std::string half_rate_winner;  ///< the order at half the ICI rate: empty where the same plan wins, else what would

@@ -107,6 +107,7 @@ bool Flights::step(double until) {
       const std::int32_t ended = flight.collective;
       running_[ended] = false;
       end_[ended] = now_;
+      if (log_ != nullptr) log_->push_back({ended, flight.begin, now_});
       flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
@@ -161,6 +162,11 @@ double Flights::finish_all() {
   while (step(never)) {
   }
   return now_;
+}
+
+void Flights::append_flying(double time, std::vector<Flown>& log) {
+  advance(time);
+  for (const Flight& flight : flights_) log.push_back({flight.collective, flight.begin, time});
 }
 
 void Flights::append_state(double time, std::vector<double>& state) {

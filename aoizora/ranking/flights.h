@@ -44,6 +44,13 @@ struct Priced {
   double seconds() const { return latency_seconds + flow_seconds; }
 };
 
+/// One run of a collective, from its start-up to its last byte.
+struct Flown {
+  std::int32_t collective = -1;
+  double begin = 0;
+  double end = 0;
+};
+
 /// Runs collectives side by side: each passes its latency, then flows at the rate `shares` gives it, which changes only
 /// when another one begins or ends.
 class Flights {
@@ -60,6 +67,10 @@ class Flights {
   /// Goes on until all have ended; returns when the last one did.
   double finish_all();
   void advance(double time);
+  /// Appends every run that ends from now on to `log`; nullptr for none. What is in flight is not moved by it.
+  void record(std::vector<Flown>* log) { log_ = log; }
+  /// Appends what is in flight, its end `time`.
+  void append_flying(double time, std::vector<Flown>& log);
   /// Whether some collective was ever slowed by another.
   bool slowed() const { return slowed_; }
   /// Appends what is in flight at `time`, as numbers that are equal in two moments from which all goes on alike.
@@ -88,6 +99,7 @@ class Flights {
 
   std::span<const Priced> priced_;
   Shares* shares_;
+  std::vector<Flown>* log_ = nullptr;
   double now_ = 0;
   bool slowed_ = false;
   std::vector<Flight> flights_;

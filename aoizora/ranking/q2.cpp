@@ -31,23 +31,118 @@ struct Measure {
   double exposed = 0;
 };
 
+/// Writes down one block while it is run; collectives by their number in the program.
+class Recorder {
+ public:
+  struct Mark {
+    std::size_t core = 0;
+    std::size_t flown = 0;
+  };
+
+  bool on() const { return on_; }
+  void begin(double now, Flights& flights) {
+    core_.clear();
+    flown_.clear();
+    merge_from_ = 0;
+    begin_ = now;
+    on_ = true;
+    flights.record(&flown_);
+  }
+  void end(double now, Flights& flights) {
+    flights.append_flying(now, flown_);
+    flights.record(nullptr);
+    end_ = now;
+    on_ = false;
+  }
+  void core(CoreSlot::Kind kind, double seconds, std::int32_t collective = -1) {
+    if (!on_ || !(seconds > 0)) return;
+    if (collective < 0 && core_.size() > merge_from_ && core_.back().kind == kind) {
+      core_.back().seconds += seconds;
+    } else {
+      core_.push_back({kind, seconds, collective});
+    }
+  }
+  /// What comes from here on may be repeated.
+  Mark mark() {
+    merge_from_ = core_.size();
+    return {core_.size(), flown_.size()};
+  }
+  /// Appends copies of what came since `from`, which took `seconds`.
+  void repeat(const Mark& from, std::int64_t times, double seconds) {
+    constexpr std::size_t most_slots = 4096;
+    const std::size_t core = core_.size(), flown = flown_.size();
+    const std::size_t more = core - from.core + flown - from.flown;
+    if (static_cast<double>(times) * static_cast<double>(more) > static_cast<double>(most_slots)) {
+      this->core(CoreSlot::Kind::trips, static_cast<double>(times) * seconds);
+      return;
+    }
+    for (std::int64_t trip = 1; trip <= times; ++trip) {
+      const double shift = static_cast<double>(trip) * seconds;
+      for (std::size_t i = from.core; i < core; ++i) core_.push_back(CoreSlot(core_[i]));
+      for (std::size_t i = from.flown; i < flown; ++i) {
+        flown_.push_back({flown_[i].collective, flown_[i].begin + shift, flown_[i].end + shift});
+      }
+    }
+    merge_from_ = core_.size();
+  }
+  /// `shown[c]`: where the breakdown lists collective c, -1 where it does not.
+  BlockTimeline timeline(std::span<const std::int32_t> shown) const {
+    BlockTimeline result;
+    for (const CoreSlot& slot : core_) {
+      result.core.push_back({slot.kind, slot.seconds, slot.collective < 0 ? -1 : shown[slot.collective]});
+    }
+    for (const Flown& one : flown_) {
+      const double from = std::max(0.0, one.begin - begin_), to = std::min(one.end, end_) - begin_;
+      if (shown[one.collective] >= 0 && to > from) result.flights.push_back({shown[one.collective], from, to});
+    }
+    std::stable_sort(result.flights.begin(), result.flights.end(),
+                     [](const FlightSlot& a, const FlightSlot& b) { return a.begin_seconds < b.begin_seconds; });
+    return result;
+  }
+
+ private:
+  std::vector<CoreSlot> core_;
+  std::vector<Flown> flown_;
+  std::size_t merge_from_ = 0;
+  double begin_ = 0, end_ = 0;
+  bool on_ = false;
+};
+
+CoreSlot::Kind slot_kind(Work work) {
+  switch (work) {
+    case Work::matmul:
+      return CoreSlot::Kind::matmul;
+    case Work::attention:
+      return CoreSlot::Kind::attention;
+    case Work::relayout:
+      return CoreSlot::Kind::relayout;
+    default:
+      return CoreSlot::Kind::other;
+  }
+}
+
 /// The core walks the steps in order; collectives run beside it.
 class Timeline {
  public:
   /// Without `shares` no collective feels another.
   Timeline(const CompiledProgram& program, std::span<const Priced> priced, Shares* shares, std::int64_t layers,
-           const Q2Options& options)
+           const Q2Options& options, Recorder* recorder = nullptr)
       : program_(program),
         layers_(layers),
         options_(options),
+        recorder_(recorder),
         flights_(priced, shares),
         copy_end_(program.copies, 0.0),
         waited_(program.collectives.size(), 0.0),
         runs_(program.collectives.size(), 0) {}
 
   void run() {
+    if (recorder_ != nullptr && program_.block < 0) recorder_->begin(now_, flights_);
     sequence(program_.entry);
-    now_ = std::max(now_, flights_.finish_all());
+    const double end = std::max(now_, flights_.finish_all());
+    note(CoreSlot::Kind::wait, end - now_);
+    now_ = end;
+    if (recorder_ != nullptr && program_.block < 0) recorder_->end(now_, flights_);
   }
 
   double seconds() const { return now_; }
@@ -60,6 +155,10 @@ class Timeline {
   }
 
  private:
+  void note(CoreSlot::Kind kind, double seconds, std::int32_t collective = -1) {
+    if (recorder_ != nullptr) recorder_->core(kind, seconds, collective);
+  }
+
   void sequence(std::int32_t index) {
     if (options_.dependency_order) {
       run_by_dependencies(program_.sequences[index]);
@@ -86,6 +185,7 @@ class Timeline {
   void core(const Step& step) {
     switch (step.kind) {
       case Step::Kind::compute:
+        note(slot_kind(step.work), step.seconds);
         now_ += step.seconds;
         break;
       case Step::Kind::loop:
@@ -95,6 +195,7 @@ class Timeline {
         copy_free_ = copy_end_[step.copy] = std::max(now_, copy_free_) + step.seconds;
         break;
       case Step::Kind::copy_done:
+        note(CoreSlot::Kind::copy_wait, copy_end_[step.copy] - now_);
         now_ = std::max(now_, copy_end_[step.copy]);
         break;
       default:
@@ -104,7 +205,11 @@ class Timeline {
 
   /// What still runs from a trip before ends first.
   void launch(std::int32_t collective, std::span<const std::int32_t> after = {}) {
-    if (flights_.in_flight(collective)) now_ = std::max(now_, flights_.finish(collective));
+    if (flights_.in_flight(collective)) {
+      const double ended = flights_.finish(collective);
+      note(CoreSlot::Kind::wait, ended - now_, collective);
+      now_ = std::max(now_, ended);
+    }
     flights_.launch(collective, now_, after);
   }
 
@@ -113,6 +218,7 @@ class Timeline {
     waited_[collective] += waited;
     ++runs_[collective];
     exposed_ += waited;
+    note(CoreSlot::Kind::wait, waited, collective);
     now_ += waited;
   }
 
@@ -169,16 +275,20 @@ class Timeline {
       if (is_block) {
         std::fill(waited_.begin(), waited_.end(), 0.0);
         std::fill(runs_.begin(), runs_.end(), 0);
+        if (recorder_ != nullptr) recorder_->begin(now_, flights_);
       }
+      const Recorder::Mark mark = recorder_ != nullptr ? recorder_->mark() : Recorder::Mark{};
       const double begin = now_, exposed = exposed_;
       sequence(step.body);
       const Measure last{now_ - begin, exposed_ - exposed};
       if (is_block) block_ = last;
+      if (is_block && recorder_ != nullptr) recorder_->end(now_, flights_);
       std::vector<double> after = state();
       if (trip + 1 < most_trips && !alike(before, after, last.seconds)) {
         before = std::move(after);
         continue;
       }
+      if (recorder_ != nullptr && recorder_->on()) recorder_->repeat(mark, trips - trip - 1, last.seconds);
       skip(static_cast<double>(trips - trip - 1), begin, last);
       return;
     }
@@ -197,6 +307,7 @@ class Timeline {
   const CompiledProgram& program_;
   const std::int64_t layers_;
   const Q2Options& options_;
+  Recorder* const recorder_;
   double now_ = 0, exposed_ = 0, copy_free_ = 0;
   Flights flights_;
   std::vector<double> copy_end_, waited_;
@@ -252,7 +363,8 @@ struct Scorer::State {
   void price(const placement::Placement& placement);
   std::int32_t unit_of(const PlacedPattern& pattern);
   Q2 evaluate(const placement::Placement& placement, bool breakdown);
-  void explain(const Timeline& timeline, std::size_t ranks, std::int32_t sequence, Q2& q2) const;
+  void explain(const Timeline& timeline, const Recorder& recorder, std::size_t ranks, std::int32_t sequence,
+               Q2& q2) const;
 
   const CompiledProgram& program;
   const topology::Slice& slice;
@@ -300,7 +412,8 @@ void Scorer::State::price(const placement::Placement& placement) {
 Q2 Scorer::State::evaluate(const placement::Placement& placement, bool breakdown) {
   check(program, placement, slice, layers, options);
   price(placement);
-  Timeline timeline(program, priced, &shares, layers, options);
+  Recorder recorder;
+  Timeline timeline(program, priced, &shares, layers, options, breakdown ? &recorder : nullptr);
   timeline.run();
   const bool has_block = program.block >= 0;
   const Measure block = has_block ? timeline.block() : Measure{timeline.seconds(), timeline.exposed()};
@@ -317,13 +430,15 @@ Q2 Scorer::State::evaluate(const placement::Placement& placement, bool breakdown
   q2.step_seconds = q2.outside_seconds + repeated;
   const std::int32_t shown = has_block ? program.block : program.entry;
   q2.compute = program.sequences[shown].compute;
-  if (breakdown) explain(timeline, placement.devices.size(), shown, q2);
+  if (breakdown) explain(timeline, recorder, placement.devices.size(), shown, q2);
   return q2;
 }
 
-void Scorer::State::explain(const Timeline& timeline, std::size_t ranks, std::int32_t sequence, Q2& q2) const {
+void Scorer::State::explain(const Timeline& timeline, const Recorder& recorder, std::size_t ranks,
+                            std::int32_t sequence, Q2& q2) const {
   std::vector<std::int64_t> runs(program.collectives.size(), 0);
   std::vector<std::int32_t> order;
+  std::vector<std::int32_t> shown(program.collectives.size(), -1);
   count_runs(program, sequence, 1, runs, order);
   for (const std::int32_t c : order) {
     const UnitCost& unit = units[priced[c].unit];
@@ -341,9 +456,14 @@ void Scorer::State::explain(const Timeline& timeline, std::size_t ranks, std::in
     const std::size_t members = collective.groups.empty() ? ranks : collective.groups.front().size();
     const double volume = bytes[c] * prediction::volume_factor(collective.kind, static_cast<std::int64_t>(members));
     cost.effective_bytes_per_second = cost.seconds > 0 ? volume / cost.seconds : 0.0;
-    for (const LinkUse& use : unit.links) cost.links.push_back(use.link);
+    for (const LinkUse& use : unit.links) {
+      cost.links.push_back(use.link);
+      cost.link_bytes_per_byte.push_back(use.bytes);
+    }
+    shown[c] = static_cast<std::int32_t>(q2.collectives.size());
     q2.collectives.push_back(std::move(cost));
   }
+  q2.timeline = recorder.timeline(shown);
 }
 
 Scorer::Scorer(const CompiledProgram& program, const topology::Slice& slice, std::int64_t layers,

@@ -28,6 +28,35 @@ struct CollectiveCost {
   double contention_seconds = 0;          ///< seconds less what the slowest group would take alone
   double effective_bytes_per_second = 0;  ///< payload x φ / seconds
   std::vector<topology::LinkId> links;
+  std::vector<double> link_bytes_per_byte;  ///< on each of `links` over one run, for a byte of payload
+};
+
+/// What the core does for a while.
+struct CoreSlot {
+  enum class Kind : std::uint8_t {
+    matmul,
+    attention,
+    relayout,
+    other,
+    wait,       ///< for a collective
+    copy_wait,  ///< for a DMA between memory spaces
+    trips       ///< of an inner loop that has too many to be listed one by one
+  } kind = Kind::other;
+  double seconds = 0;
+  std::int32_t collective = -1;  ///< wait: index into Q2::collectives
+};
+
+/// One run of a collective; what began in the block before begins at 0, what goes on in the next one ends with this.
+struct FlightSlot {
+  std::int32_t collective = -1;  ///< index into Q2::collectives
+  double begin_seconds = 0;      ///< from the block's begin
+  double end_seconds = 0;
+};
+
+/// One block as the schedule has it, the last of the model's: the core's slots follow each other and fill it.
+struct BlockTimeline {
+  std::vector<CoreSlot> core;
+  std::vector<FlightSlot> flights;  ///< by begin
 };
 
 /// Q2 = RS_phys + R_cont (paper 4.4), of the deployed depth. RS_phys: the schedule with every collective as fast as
@@ -41,6 +70,7 @@ struct Q2 {
   double exposed_communication_seconds = 0;  ///< of one block, R_cont included
   ComputeSplit compute;                      ///< of one block
   std::vector<CollectiveCost> collectives;   ///< of one block, in schedule order; filled by explain() only
+  BlockTimeline timeline;                    ///< of one block; filled by explain() only
 };
 
 /// Scores placements of one program one after the other, remembering what does not depend on the placement and what

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -283,6 +284,76 @@ BOOST_AUTO_TEST_CASE(Recorded_Laws) {
       BOOST_TEST(score(program, placement, slice, 40, by_dependency).block_seconds == q2.block_seconds,
                  boost::test_tools::tolerance(0.15));
     }
+  }
+}
+
+// The core's slots fill the block, each kind with its part of the breakdown; a collective flies as often as it runs,
+// never twice at once, and never faster than alone.
+BOOST_AUTO_TEST_CASE(Recorded_TimelineIsTheBlock) {
+  using Kind = ranking::CoreSlot::Kind;
+  const auto tolerance = boost::test_tools::tolerance(1e-6);
+  for (const auto& [file, name] : ranking::recorded_programs) {
+    BOOST_TEST_CONTEXT(file) {
+      const auto slice = topology::make_slice(name);
+      const CompiledProgram program = recorded(file, slice);
+      const Q2 q2 = ranking::explain(program, ranking::identity(slice), slice, 40);
+      std::map<Kind, double> spent;
+      double core = 0;
+      for (const auto& slot : q2.timeline.core) {
+        BOOST_TEST(slot.seconds > 0);
+        spent[slot.kind] += slot.seconds;
+        core += slot.seconds;
+      }
+      BOOST_TEST(core == q2.block_seconds, tolerance);
+      BOOST_TEST(spent[Kind::matmul] == q2.compute.matmul_seconds, tolerance);
+      BOOST_TEST(spent[Kind::attention] == q2.compute.attention_seconds, tolerance);
+      BOOST_TEST(spent[Kind::relayout] == q2.compute.relayout_seconds, tolerance);
+      BOOST_TEST(spent[Kind::other] == q2.compute.other_seconds, tolerance);
+      BOOST_TEST(spent[Kind::wait] >= q2.exposed_communication_seconds * (1 - 1e-6));
+
+      std::vector<double> flown(q2.collectives.size(), 0.0), last(q2.collectives.size(), 0.0);
+      std::vector<int> times(q2.collectives.size(), 0);
+      for (const auto& flight : q2.timeline.flights) {
+        const auto c = static_cast<std::size_t>(flight.collective);
+        BOOST_TEST(flight.begin_seconds >= last.at(c) * (1 - 1e-9));
+        BOOST_TEST(flight.end_seconds > flight.begin_seconds);
+        BOOST_TEST(flight.end_seconds <= q2.block_seconds * (1 + 1e-9));
+        last[c] = flight.end_seconds;
+        flown[c] += flight.end_seconds - flight.begin_seconds;
+        ++times[c];
+      }
+      for (std::size_t c = 0; c < q2.collectives.size(); ++c) {
+        const auto& cost = q2.collectives[c];
+        BOOST_TEST(flown[c] >= cost.runs * cost.seconds * (1 - 1e-6));
+        BOOST_TEST(times[c] >= cost.runs);
+        BOOST_TEST(times[c] <= cost.runs + 1);  // one over the block's edge comes in two parts
+        BOOST_TEST(cost.links.size() == cost.link_bytes_per_byte.size());
+      }
+    }
+  }
+}
+
+// An inner loop of many trips is written out, one of very many is not; either way the slots fill the time.
+BOOST_AUTO_TEST_CASE(Timeline_WritesOutTripsUpToALimit) {
+  const auto slice = topology::make_slice("v5e:2x2");
+  for (const std::int64_t trips : {1, 2, 3, 4, 50, 1000000}) {
+    Schedule schedule;
+    const auto gather = schedule.add({{0, 1}, {2, 3}}, 1 << 20);
+    schedule.compute(1e-5).step(Step::Kind::synchronous, gather);
+    schedule.program.sequences.emplace_back();
+    Step loop;
+    loop.kind = Step::Kind::loop;
+    loop.body = 0;
+    loop.trips = trips;
+    schedule.program.sequences[1].steps.push_back(loop);
+    schedule.program.entry = 1;
+    const Q2 q2 = ranking::explain(schedule.program, ranking::identity(slice), slice, 1);
+    double core = 0;
+    for (const auto& slot : q2.timeline.core) core += slot.seconds;
+    BOOST_TEST(core == q2.step_seconds, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST((q2.timeline.core.back().kind == ranking::CoreSlot::Kind::trips) == (trips > 4096));
+    if (trips <= 4096) BOOST_TEST(q2.timeline.flights.size() == static_cast<std::size_t>(trips));
+    BOOST_TEST(q2.timeline.core.size() <= 8200U);
   }
 }
 

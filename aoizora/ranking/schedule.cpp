@@ -30,8 +30,6 @@ constexpr double vmem_to_hbm = 22;
 constexpr double vector_cycles_per_tile = 40;
 constexpr double tile_bytes = 4096;
 
-enum class Work : std::uint8_t { none, matmul, attention, relayout, other };
-
 struct Cost {
   double seconds = 0;
   double padding_seconds = 0;
@@ -582,6 +580,7 @@ void Extractor::add_compute(Cost cost, InstructionId id, Sequence& sequence) {
   Step step;
   step.seconds = cost.seconds;
   step.instruction = id;
+  step.work = cost.work;
   sequence.steps.push_back(std::move(step));
   ComputeSplit& split = sequence.compute;
   switch (cost.work) {

@@ -15,6 +15,9 @@ namespace aoizora::ranking {
 /// Which rung of the compiler a program came from; scores are compared only within one.
 enum class Rung : std::uint8_t { passes, code };
 
+/// What compute is spent on.
+enum class Work : std::uint8_t { none, matmul, attention, relayout, other };
+
 /// What the core does next, in the HLO's own order.
 struct Step {
   enum class Kind : std::uint8_t {
@@ -38,6 +41,7 @@ struct Step {
   std::vector<std::int32_t>
       after;                 ///< start, synchronous: collectives of this sequence whose results the operands need
   std::int32_t needed = -1;  ///< done, synchronous: first step that needs the result, or the number of steps
+  Work work = Work::none;    ///< compute: of which kind
 };
 
 /// A kind of compute time, for the breakdown.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "aoizora/errors.h"
+#include "aoizora/ranking/q2.h"
 #include "aoizora/simulation/simulation.h"
 #include "aoizora/simulation/test_programs.h"
 #include "aoizora/topology/test_slices.h"
@@ -304,6 +305,28 @@ BOOST_AUTO_TEST_CASE(Nothing_TakesNoTime) {
     BOOST_TEST(collective_seconds(kind, {{0}, {1}, {2}, {3}}, megabyte, identity(slice), slice) == 0.0);
   const std::vector<std::pair<std::int32_t, std::int32_t>> stays{{0, 0}, {3, 3}};
   BOOST_TEST(permute_seconds(stays, megabyte, identity(slice), slice) == 0.0);
+}
+
+// What a plan says a collective puts on the links is the bytes of each of its transfers times the links it crosses.
+BOOST_AUTO_TEST_CASE(Loads_AreBytesTimesHops) {
+  for (const simulation::Recorded& recorded : simulation::recorded_programs) {
+    const auto slice = topology::make_slice(recorded.slice);
+    const auto program = simulation::compiled(recorded.file, slice);
+    for (const auto& placement : simulation::some_placements(recorded, slice, 4)) {
+      for (const auto& cost : ranking::explain(program, placement, slice, 40).collectives) {
+        simulation::Lanes lanes(slice);
+        const auto& pattern = program.patterns[program.pattern_of[cost.collective]];
+        const auto graph = simulation::expand(pattern, placement.devices, lanes);
+        double moved = 0;
+        for (std::size_t i = 0; i < graph.size(); ++i)
+          moved += graph.bytes[i] * static_cast<double>(lanes.links(graph.lane[i]).size());
+        moved *= slice.hardware.collectives.at(cost.kind).rate_fraction.value;  // the graph's bytes are counted ones
+        double loads = 0;
+        for (const double load : cost.link_bytes_per_byte) loads += load;
+        BOOST_TEST(loads == moved, boost::test_tools::tolerance(1e-9));
+      }
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(RefusesWhatCannotBe) {

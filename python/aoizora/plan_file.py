@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh, PartitionSpec
 
 FORMAT = "aoizora plan"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)  # what a version lacks, its readers say
 # What every reader of a plan relies on; a file without one of them is refused at once.
 _REQUIRED: dict[str, type | tuple[type, ...]] = {
     "request": dict, "slice": dict, "layers": int, "tokens": int, "mesh": dict, "axis_rules": list, "attention": str,
@@ -39,9 +40,10 @@ class Plan:
     def __init__(self, data: dict[str, Any]) -> None:
         if data.get("format") != FORMAT:
             raise InvalidRequest(f'not a plan: "format" is {data.get("format")!r}, expected {FORMAT!r}')
-        if data.get("version") != VERSION:
+        version = data.get("version")
+        if isinstance(version, bool) or version not in READABLE:
             raise InvalidRequest(
-                f"the plan's format is version {data.get('version')!r}; this AoiZora reads {VERSION}: plan again"
+                f"the plan's format is version {version!r}; this AoiZora reads {READABLE[0]} to {VERSION}: plan again"
             )
         for key, kind in _REQUIRED.items():
             if not isinstance(data.get(key), kind):
