@@ -42,12 +42,11 @@ def socket_seconds(
     return seconds
 
 
-def _start(mesh: NamespaceMesh, chip: int, jobs: Path, out: Path, log: Path) -> subprocess.Popen[bytes]:
-    worker = [*URGENT, sys.executable, "-m", "judges.netns.jax_worker"]
-    worker += ["--coordinator", f"{mesh.addresses[0]}:{COORDINATOR_PORT}", "--processes", str(len(mesh.names))]
-    worker += ["--process", str(chip), "--jobs", str(jobs), "--out", str(out)]
+def _start(
+    mesh: NamespaceMesh, chip: int, command: Sequence[str], log: Path, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
     # gloo binds to the address that the host's name stands for.
-    named = ["sh", "-c", 'hostname "$0" && exec "$@"', mesh.addresses[chip], *worker]
+    named = ["sh", "-c", 'hostname "$0" && exec "$@"', mesh.addresses[chip], *URGENT, *command]
     with log.open("wb") as errors:
         return subprocess.Popen(
             ["ip", "netns", "exec", mesh.names[chip], "unshare", "--uts", *named],
@@ -55,9 +54,41 @@ def _start(mesh: NamespaceMesh, chip: int, jobs: Path, out: Path, log: Path) -> 
             stdout=errors,
             stderr=errors,
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             start_new_session=True,
         )
+
+
+def run_everywhere(
+    mesh: NamespaceMesh,
+    module: str,
+    arguments: Sequence[Sequence[str]],
+    chips: Sequence[int],
+    environment: dict[str, str] | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> list[str]:
+    """Runs a Python module as one JAX process in each namespace, and returns what each printed: process k, with
+    arguments[k], at chips[k]."""
+    count = len(chips)
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [Path(folder) / f"log{k}" for k in range(count)]
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            for k, chip in enumerate(chips):
+                command = [sys.executable, "-m", module, *arguments[k], "--process", str(k)]
+                command += ["--coordinator", f"{mesh.addresses[chips[0]]}:{COORDINATOR_PORT}"]
+                command += ["--processes", str(count)]
+                running.append(_start(mesh, chip, command, logs[k], environment or {}))
+            deadline = time.monotonic() + timeout_seconds
+            for k, process in enumerate(running):
+                if process.wait(max(1.0, deadline - time.monotonic())) != 0:
+                    raise RuntimeError(f"JAX process {k}: {logs[k].read_text(errors='replace').strip()[-500:]}")
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        return [log.read_text(errors="replace") for log in logs]
 
 
 def jax_seconds(mesh: NamespaceMesh, jobs: Sequence[dict[str, Any]]) -> list[float]:
@@ -71,20 +102,8 @@ def jax_seconds(mesh: NamespaceMesh, jobs: Sequence[dict[str, Any]]) -> list[flo
         wanted.write_text(json.dumps({"repeats": REPEATS, "jobs": list(jobs)}))
         count = len(mesh.names)
         outs = [folder / f"out{chip}.json" for chip in range(count)]
-        logs = [folder / f"log{chip}" for chip in range(count)]
-        running: list[subprocess.Popen[bytes]] = []
-        try:
-            for chip in range(count):
-                running.append(_start(mesh, chip, wanted, outs[chip], logs[chip]))
-            deadline = time.monotonic() + TIMEOUT_SECONDS
-            for chip, process in enumerate(running):
-                if process.wait(max(1.0, deadline - time.monotonic())) != 0:
-                    raise RuntimeError(f"JAX process {chip}: {logs[chip].read_text(errors='replace').strip()[-500:]}")
-        finally:
-            for process in running:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        arguments = [["--jobs", str(wanted), "--out", str(out)] for out in outs]
+        run_everywhere(mesh, "judges.netns.jax_worker", arguments, range(count))
         seconds = [json.loads(out.read_text()) for out in outs]
     return [
         sorted(max(repeat) for repeat in list(zip(*processes, strict=True))[1:])[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aoizora import _core
+from aoizora.calibrating.timing import Meeting
 from aoizora.errors import InvalidRequest
 from aoizora.models import wan
 from aoizora.models.sharding import Sharding
@@ -28,7 +29,7 @@ _SMALL_LATENT, _SMALL_TEXT = (3, 10, 6), 16
 
 
 class Measured(NamedTuple):
-    """One plan's proxy: `layers` blocks between entry and exit, predicted from the HLO passes."""
+    """One plan's proxy: `layers` blocks between entry and exit."""
 
     sharding: str
     order: str
@@ -45,7 +46,10 @@ class Result(NamedTuple):
     layers: int
     devices: str
     small: bool
-    """The devices ran a small stand-in for the model: the times do not compare, only that all of it runs."""
+    """The devices ran a small stand-in for the model."""
+    slice: str | None = None
+    """Predicted is what the planner says of the very programs that ran, with the numbers of this slice; where it is
+    None, what the plan says of the model: with a stand-in the times do not compare then, only that all of it runs."""
 
     @property
     def correlation(self) -> float | None:
@@ -54,7 +58,8 @@ class Result(NamedTuple):
 
     def dumps(self) -> str:
         plans = [{**plan._asdict(), "median_seconds": plan.median_seconds} for plan in self.plans]
-        head = {"devices": self.devices, "layers": self.layers, "small": self.small, "correlation": self.correlation}
+        head = {"devices": self.devices, "layers": self.layers, "small": self.small, "slice": self.slice}
+        head["correlation"] = self.correlation
         return json.dumps({"format": "aoizora measurement", "version": 1, **head, "plans": plans}, indent=1) + "\n"
 
 
@@ -95,16 +100,22 @@ def measure(
     layers: int = 3,
     repeats: int = 10,
     warm_up: int = 2,
+    slice: str | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Runs the proxies of the best `top` plans one after the other. Where the devices are no TPU, a small transformer
-    of the same heads stands for the model."""
+    of the same heads stands for the model. With several processes every one must call it alike, and a run takes as long
+    as the slowest of them. slice: predict each program as it runs here with this slice's numbers (`aoizora calibrate`).
+    """
     if min(top, layers, repeats) < 1 or warm_up < 0:
         raise InvalidRequest("top, layers and repeats must be 1 or more, warm_up 0 or more")
     entries = [plan.data["best"], *plan.data["runners_up"]][:top]
     present = list(jax.devices() if devices is None else devices)
     small = present[0].platform != "tpu"
+    if slice is not None and len(_core.slice_devices(slice)) != len(present):
+        raise InvalidRequest(f"{slice} has {len(_core.slice_devices(slice))} devices; here are {len(present)}")
+    meeting = Meeting(present)
     started = time.monotonic()
     measured = []
     for number, entry in enumerate(entries):
@@ -112,16 +123,21 @@ def measure(
         mesh = here.mesh_of(chosen, present)
         with jax.set_mesh(mesh):
             build = _small_step if small else _full_step
-            run = build(chosen, mesh, layers)
-            seconds = [_timed(run) for _ in range(warm_up + repeats)][warm_up:]
-        measured.append(
-            Measured(entry["sharding"], entry["placement"]["order"], _predicted(plan, entry, layers), seconds)
-        )
+            program = build(chosen, mesh, layers)
+        seconds = meeting.slowest([meeting.timed(program.run) for _ in range(warm_up + repeats)])[warm_up:]
+        if slice is None:
+            predicted = _predicted(plan, entry, layers)
+        else:
+            predicted = _priced(chosen, program.text(), slice, layers, small)
+        measured.append(Measured(entry["sharding"], entry["placement"]["order"], predicted, seconds))
         if progress is not None:
             elapsed = time.monotonic() - started
             left = elapsed / (number + 1) * (len(entries) - number - 1)
             progress("measure", number + 1, len(entries), elapsed, left, "")
-    return Result(measured, layers, f"{len(present)} x {present[0].device_kind}", small)
+    where = f"{len(present)} x {present[0].device_kind}"
+    if jax.process_count() > 1:
+        where += f" in {jax.process_count()} processes"
+    return Result(measured, layers, where, small, slice)
 
 
 def _predicted(plan: Plan, entry: dict[str, Any], layers: int) -> float:
@@ -132,19 +148,41 @@ def _predicted(plan: Plan, entry: dict[str, Any], layers: int) -> float:
     return step - (depth - layers) * block
 
 
-def _timed(run: Callable[[], jax.Array]) -> float:
-    started = time.perf_counter()
-    run().block_until_ready()
-    return time.perf_counter() - started
+def _priced(plan: Plan, text: str, slice_name: str, layers: int, small: bool) -> float:
+    """Q2 of the program as it was compiled here. A stand-in is a program nobody knows the model of."""
+    place = plan.data["best"]["placement"]
+    where = [tuple(at) for at in place["coordinates"]]
+    number = {(tuple(at), core): k for k, (at, core) in enumerate(_core.slice_devices(slice_name))}
+    unknown = [at for at in zip(where, place["cores"], strict=True) if at not in number]
+    if unknown:
+        raise InvalidRequest(f"{slice_name} has no chip at {unknown[0][0]}, which the plan uses")
+    devices = [number[at] for at in zip(where, place["cores"], strict=True)]
+    workload = "" if small else _core.make_workload(json.dumps(plan.request))
+    candidate = "" if small else json.dumps(plan.candidate)
+    rung = "passes" if small else "code"
+    score = json.loads(_core.score(text, workload, candidate, slice_name, devices, layers, rung))
+    return float(score["step_seconds"])
 
 
-def _full_step(plan: Plan, mesh: jax.sharding.Mesh, layers: int) -> Callable[[], jax.Array]:
-    step, shapes = build_step(plan.data["request"], plan.candidate, mesh, layers)
+class _Program(NamedTuple):
+    compiled: Any
+    arguments: Any
+
+    def run(self) -> jax.Array:
+        result: jax.Array = self.compiled(*self.arguments)
+        return result
+
+    def text(self) -> str:
+        return str(self.compiled.as_text())
+
+
+def _full_step(plan: Plan, mesh: jax.sharding.Mesh, layers: int) -> _Program:
+    step, shapes = build_step(plan.request, plan.candidate, mesh, layers)
     return _prepared(step, shapes, {name: str(value) for name, value in plan.data["compiler_options"].items()})
 
 
-def _small_step(plan: Plan, mesh: jax.sharding.Mesh, layers: int) -> Callable[[], jax.Array]:
-    request = plan.data["request"]
+def _small_step(plan: Plan, mesh: jax.sharding.Mesh, layers: int) -> _Program:
+    request = plan.request
     sizes = json.loads(_core.wan_config(request["model"]))
     config = replace(wan.WanConfig(), num_attention_heads=sizes["num_attention_heads"], num_layers=layers, **_SMALL)
     sharding = Sharding(mesh, plan.candidate)
@@ -169,7 +207,7 @@ def _small_step(plan: Plan, mesh: jax.sharding.Mesh, layers: int) -> Callable[[]
     return _prepared(step, shapes, {})
 
 
-def _prepared(step: Callable[..., jax.Array], shapes: Any, compiler_options: dict[str, str]) -> Callable[[], jax.Array]:
+def _prepared(step: Any, shapes: Any, compiler_options: dict[str, str]) -> _Program:
     """The compiled step over arguments made where they belong."""
 
     def arguments() -> Any:  # no time depends on the values, as long as they are ordinary numbers
@@ -177,4 +215,4 @@ def _prepared(step: Callable[..., jax.Array], shapes: Any, compiler_options: dic
 
     made = jax.jit(arguments, out_shardings=jax.tree.map(lambda leaf: leaf.sharding, shapes))()
     compiled = jax.jit(step).lower(*made).compile(compiler_options=compiler_options or None)
-    return lambda: compiled(*made)
+    return _Program(compiled, made)

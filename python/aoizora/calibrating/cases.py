@@ -98,28 +98,27 @@ def _group_shapes(slice_json: dict[str, Any]) -> dict[str, Groups]:
 
 
 def _permutes(slice_json: dict[str, Any]) -> dict[str, Groups]:
-    """Exchanges along the longest dimension: alone over one hop and over the most, and two that share links."""
+    """Along the longest dimension: one alone over one hop and over the most, and two that share a link."""
     dims, places = slice_json["dims"], _places(slice_json)
     long = max(range(len(dims)), key=lambda d: dims[d])
     size = dims[long]
     if size < 2:
         return {}
 
-    def exchange(*ends: tuple[int, int]) -> Groups:
-        at = [(places.index(_on(a)), places.index(_on(b))) for a, b in ends]
-        return tuple(pair for a, b in at for pair in ((a, b), (b, a)))
-
-    def _on(position: int) -> tuple[int, ...]:
+    def at(position: int) -> int:
         place = [0] * len(places[0])
         place[long] = position
-        return tuple(place)
+        return places.index(tuple(place))
+
+    def pairs(*ends: tuple[int, int]) -> Groups:
+        return tuple((at(a), at(b)) for a, b in ends)
 
     far = size // 2 if slice_json["wraps"][long] and size > 2 else size - 1
-    result = {"alone, 1 hop": exchange((0, 1))}
+    result = {"alone, 1 hop": pairs((0, 1))}
     if far > 1:
-        result[f"alone, {far} hops"] = exchange((0, far))
+        result[f"alone, {far} hops"] = pairs((0, far))
     if size >= 4:
-        result["two on a link"] = exchange((0, 2), (1, 3))
+        result["two on a link"] = pairs((0, 2), (1, 3))
     return result
 
 

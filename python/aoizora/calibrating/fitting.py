@@ -18,6 +18,8 @@ _SAME = 0.03
 """Rates that differ by less are not told apart."""
 _NOTHING = 1e-5
 """A number that makes less than this of every time it is part of is none."""
+_SHOWS = 0.05
+"""Bytes that make less than this of every time do not show how fast they are."""
 _ATTENTION = ("attention_product_cycles", "attention_step_cycles", "attention_row_cycles")
 
 
@@ -132,10 +134,11 @@ def design(cases: Sequence[Case], base: dict[str, Any], ring_directions: float) 
     return Design(asked(hop_seconds=1.0), asked(ici_bytes_per_second=1.0), asked(flow_bytes_per_second=1.0))
 
 
-def _solved(columns: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, float]:
-    """Numbers of 0 and above for which columns x numbers is near the times, and how far it is off (root mean square of
-    logarithms). A time twice as long as it should be counts like one half as long; times far off, as of a machine that
-    was busy, count less."""
+def _solved(columns: np.ndarray, measured: np.ndarray, free: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+    """Numbers of 0 and above, but for the `free` ones, for which columns x numbers is near the times, and how far it is
+    off (root mean square of logarithms). A time twice as long as it should be counts like one half as long; times far
+    off, as of a machine that was busy, count less."""
+    may_be_below = np.zeros(columns.shape[1], bool) if free is None else free
     relative = columns / measured[:, None]
     scale = np.abs(relative).max(axis=0)
     scale[scale == 0] = 1
@@ -147,10 +150,16 @@ def _solved(columns: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, floa
     def slope(numbers: np.ndarray) -> np.ndarray:
         return np.asarray(relative / np.maximum(relative @ numbers, 1e-12)[:, None])
 
-    start = np.maximum(nnls(relative, np.ones(len(measured)))[0], 1e-9)
+    both = nnls(np.hstack([relative, -relative[:, may_be_below]]), np.ones(len(measured)))[0]
+    start = both[: columns.shape[1]]
+    start[may_be_below] -= both[columns.shape[1] :]
+    start = np.where(may_be_below, start, np.maximum(start, 1e-9))
+    least = np.where(may_be_below, -np.inf, 0.0)
     exact = {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
-    found = least_squares(off, start, slope, bounds=(0, np.inf), loss="soft_l1", f_scale=0.05, max_nfev=500, **exact)
-    numbers = np.where((relative * found.x).max(axis=0) > _NOTHING, found.x, 0.0)
+    found = least_squares(
+        off, start, slope, bounds=(least, np.inf), loss="soft_l1", f_scale=0.05, max_nfev=500, **exact
+    )
+    numbers = np.where(np.abs(relative * found.x).max(axis=0) > _NOTHING, found.x, 0.0)
     return numbers / scale, float(np.sqrt(np.mean(off(numbers) ** 2)))
 
 
@@ -191,7 +200,7 @@ def _directions(designs: dict[float, Design], rows: np.ndarray, times: np.ndarra
     off = {}
     for directions, d in designs.items():
         columns = np.stack([d.hops[rows], np.ones(rows.sum()), d.link_bytes[rows]], axis=1)
-        off[directions] = max(_solved(columns, times[rows])[1], 1e-6)
+        off[directions] = max(_solved(columns, times[rows], np.array([False, True, False]))[1], 1e-6)
     chosen = before
     for directions in (1.0, 2.0, 0.0):
         if off[directions] < 0.8 * off[chosen]:
@@ -210,7 +219,11 @@ def _merged(designs: dict[float, Design], of: dict[str, np.ndarray], directions:
 def _solve_links(
     used: Design, of: dict[str, np.ndarray], kinds: list[str], times: np.ndarray, made: _Descriptor
 ) -> tuple[_Links, list[str]]:
-    """All kinds together, for hops cost the same in each. Also the kinds whose rate came out as none."""
+    """All kinds together, for hops cost the same in each. Also the kinds whose rate came out as none.
+
+    A start-up below 0, as of buffers that take the first bytes at once, is let be here and 0 in the descriptor: held at
+    0 already here it would make the rates too high.
+    """
     permutes = of.get("collective-permute", np.zeros(len(times), bool))
     shared = permutes & (used.link_bytes > used.flow_bytes * (1 + 1e-9))
     rows = np.any([of[kind] for kind in kinds], axis=0)
@@ -228,7 +241,9 @@ def _solve_links(
             there[0] = False
             fixed = used.hops * made.number("hop_seconds")
         numbers = np.zeros(table.shape[1])
-        numbers[there] = _solved(table[:, there], np.maximum(times - fixed, times * 1e-3)[rows])[0]
+        free = np.zeros(table.shape[1], bool)
+        free[1 : 1 + len(kinds)] = True
+        numbers[there] = _solved(table[:, there], np.maximum(times - fixed, times * 1e-3)[rows], free[there])[0]
         if not there[0]:
             numbers[0] = made.number("hop_seconds")
         n = len(kinds)
@@ -248,7 +263,11 @@ def _solve_links(
         # twice the limit is above it.
         if 0 < limited.flow < (1 - _SAME) * limited.rate["collective-permute"]:
             links = limited
-    failed = [kind for kind in kinds if not 0 < links.rate[kind] < _FREE]
+    failed = [
+        kind
+        for kind in kinds
+        if not 0 < links.rate[kind] < _FREE or (used.link_bytes / links.rate[kind] / times)[of[kind]].max() < _SHOWS
+    ]
     if not there[0] and not failed:
         made.keep("hop_seconds", "no two of the microbenchmarks differ in hops alone")
     return links, failed
@@ -261,7 +280,7 @@ def _write_links(links: _Links, kinds: list[str], directions: dict[str, _Directi
     if not any(kept.number == "hop_seconds" for kept in made.kept):
         made.set("hop_seconds", links.hop_seconds)
     for kind in kinds:
-        made.set("alpha_seconds", links.alpha_seconds[kind], kind)
+        made.set("alpha_seconds", max(0.0, links.alpha_seconds[kind]), kind)
         made.set("rate_fraction", min(1.0, links.rate[kind] / fastest), kind)
         if kind == "collective-permute":
             _write_flow(links, made)

@@ -18,7 +18,6 @@ from aoizora.models.attention import attention
 from aoizora.models.sharding import Sharding
 
 Step = Callable[[jax.Array], jax.Array]
-Run = Callable[[int], object]
 
 _MOST_ROUNDS = 2000
 _ATTEMPTS = 3
@@ -31,6 +30,14 @@ class Effort(NamedTuple):
     warm_up: int = 2
     seconds: float = 0.03
     """A run goes on for about so long."""
+
+
+class Program(NamedTuple):
+    looped: Any
+    arguments: tuple[jax.Array, ...]
+
+    def run(self, count: int) -> object:
+        return self.looped(np.int32(count), *self.arguments)
 
 
 class Meeting:
@@ -67,7 +74,7 @@ class Meeting:
 
 def seconds_of(case: Case, devices: Sequence[jax.Device], meeting: Meeting, effort: Effort) -> float:
     """One of it, in steady state: what a run of many takes beyond a run of none, medians of both."""
-    run = program(case, devices)
+    run = program(case, devices).run
     first = min(meeting.slowest([meeting.timed(run, 1) for _ in range(1 + effort.warm_up)]))
     rounds = max(1, min(_MOST_ROUNDS, round(effort.seconds / max(first, 1e-7))))
     for _ in range(_ATTEMPTS):
@@ -85,10 +92,11 @@ def seconds_of(case: Case, devices: Sequence[jax.Device], meeting: Meeting, effo
     return (full - empty) / (2 * rounds)
 
 
-def program(case: Case, devices: Sequence[jax.Device]) -> Run:
+def program(case: Case, devices: Sequence[jax.Device]) -> Program:
     """Runs the case two times as often as it is told, each when the one before has ended on all devices it joins.
 
-    Two a round, so that what one writes the other reads and the compiler copies nothing between rounds.
+    Two a round, so that what one writes the other reads and the compiler copies nothing between rounds; of permutes
+    the second goes back where the first came from, which nobody could otherwise wait for.
     """
     if case.kind == "attention":
         return _attention(case, devices)
@@ -98,7 +106,9 @@ def program(case: Case, devices: Sequence[jax.Device]) -> Run:
     permute = case.kind == "collective-permute"
     members = 1 if permute else len(case.groups[0])
     words = case.size // 4 // (members if case.kind == "all-gather" else 1)
-    return _looped(_mesh(devices, None if permute else case.groups), _step(case, members), (words,), jnp.float32)
+    mesh = _mesh(devices, None if permute else case.groups)
+    back = case._replace(groups=tuple((b, a) for a, b in case.groups)) if permute else case
+    return _looped(mesh, _step(case, members), (words,), jnp.float32, _step(back, members))
 
 
 def _mesh(devices: Sequence[jax.Device], groups: Sequence[Sequence[int]] | None) -> Mesh:
@@ -138,12 +148,13 @@ def _product(x: jax.Array) -> jax.Array:
     return jnp.dot(x, x)
 
 
-def _looped(mesh: Mesh, step: Step, shape: tuple[int, ...], dtype: Any) -> Run:
-    """`shape` is one device's."""
+def _looped(mesh: Mesh, step: Step, shape: tuple[int, ...], dtype: Any, back: Step | None = None) -> Program:
+    """`shape` is one device's; `back` is the second of a round."""
+    second = step if back is None else back
 
     def rounds(count: jax.Array, x: jax.Array) -> jax.Array:
         def two(_: jax.Array, x: jax.Array) -> jax.Array:
-            return step(jax.lax.optimization_barrier(step(x)))
+            return second(jax.lax.optimization_barrier(step(x)))
 
         return jax.lax.fori_loop(0, count, two, x)
 
@@ -152,10 +163,10 @@ def _looped(mesh: Mesh, step: Step, shape: tuple[int, ...], dtype: Any) -> Run:
         jax.shard_map(rounds, mesh=mesh, in_specs=(PartitionSpec(), divided), out_specs=divided, check_vma=False)
     )
     whole = _array(mesh, (shape[0] * mesh.size, *shape[1:]), dtype)
-    return lambda count: looped(np.int32(count), whole)
+    return Program(looped, (whole,))
 
 
-def _attention(case: Case, devices: Sequence[jax.Device]) -> Run:
+def _attention(case: Case, devices: Sequence[jax.Device]) -> Program:
     """The kernel on every device, as the planner prices it: whole blocks, nothing masked."""
     mesh = Mesh(np.array(devices), ("all",))
     sharding = Sharding(mesh, {"mesh": [{"name": "all", "size": len(devices)}], "rules": {}})
@@ -173,5 +184,4 @@ def _attention(case: Case, devices: Sequence[jax.Device]) -> Run:
         return jax.make_array_from_callback(shape, on_all, lambda _: np.zeros(shape, jnp.bfloat16))
 
     looped = jax.jit(rounds, out_shardings=on_all)
-    q, k, v = zeros(QUERIES), zeros(case.size), zeros(case.size)
-    return lambda count: looped(np.int32(count), q, k, v)
+    return Program(looped, (zeros(QUERIES), zeros(case.size), zeros(case.size)))

@@ -54,20 +54,20 @@ def run(options: argparse.Namespace) -> int:
 
     sizes = sizes_bytes(options.sizes)
     check_writable(Path(options.out))
-    writes = processes.join(options)
-    progress = ProgressLine(quiet=options.quiet or not writes)
-    try:
-        found = calibrate(
-            options.slice,
-            kinds=options.only or (*COLLECTIVES, *KERNELS),
-            sizes_bytes=sizes,
-            repeats=options.repeats,
-            warm_up=options.warm_up,
-            seconds=options.seconds,
-            progress=progress,
-        )
-    finally:
-        progress.close()
+    with processes.joined(options) as writes:
+        progress = ProgressLine(quiet=options.quiet or not writes)
+        try:
+            found = calibrate(
+                options.slice,
+                kinds=options.only or (*COLLECTIVES, *KERNELS),
+                sizes_bytes=sizes,
+                repeats=options.repeats,
+                warm_up=options.warm_up,
+                seconds=options.seconds,
+                progress=progress,
+            )
+        finally:
+            progress.close()
     if not writes:
         return 0
     write_whole(Path(options.out), found.descriptor())

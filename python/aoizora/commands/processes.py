@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from aoizora.errors import CompilerFailed, InvalidRequest
 
@@ -16,14 +20,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--process", type=int, metavar="K", help="which one this is, from 0")
 
 
-def join(options: argparse.Namespace) -> bool:
-    """Joins the other processes, if there are any. Whether this is the one that writes."""
-    numbers = (options.processes, options.process)
-    if options.coordinator is None:
-        if numbers != (None, None):
-            raise InvalidRequest("--processes and --process need --coordinator HOST:PORT")
-        return True
+@contextmanager
+def joined(options: argparse.Namespace) -> Iterator[bool]:
+    """Among the other processes, if there are any. Whether this is the one that writes.
+
+    What libraries print meanwhile goes to standard error: gloo says on standard output who is connected.
+    """
+    if not _wanted(options):
+        yield True
+        return
     import jax
+
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield _join(options)
+        jax.distributed.shutdown()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _wanted(options: argparse.Namespace) -> bool:
+    if options.coordinator is None and (options.processes, options.process) != (None, None):
+        raise InvalidRequest("--processes and --process need --coordinator HOST:PORT")
+    return options.coordinator is not None
+
+
+def _join(options: argparse.Namespace) -> bool:
+    import jax
+
+    numbers = (options.processes, options.process)
 
     if options.coordinator == "auto":
         known = {} if numbers == (None, None) else {"num_processes": numbers[0], "process_id": numbers[1]}
