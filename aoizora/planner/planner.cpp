@@ -58,6 +58,12 @@ std::size_t least(const std::vector<double>& values) {
   return static_cast<std::size_t>(std::min_element(values.begin(), values.end()) - values.begin());
 }
 
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
+  return text;
+}
+
 std::string gibibytes(double bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
@@ -209,7 +215,8 @@ class Search {
         return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
       };
       const auto at = scored.insert(std::upper_bound(scored.begin(), scored.end(), one, less), one);
-      if (at == scored.begin() && compiled_.empty()) best_line_ = describe(one.candidate);
+      if (at == scored.begin() && compiled_.empty())
+        best_line_ = describe(one.candidate) + " (Q1 " + milliseconds(one.q1.seconds) + ")";
     });
     stage_1_seconds_ += seconds_since(start);
   }
@@ -291,8 +298,9 @@ class Search {
 
   /// From here on only a compile that refuses or disappoints changes the answer.
   void decide() {
-    best_line_ =
-        describe(compiled_.front().candidate) + "; " + compiled_.front().placements[compiled_.front().best].order;
+    const Compiled& first = compiled_.front();
+    best_line_ = milliseconds(first.block_seconds[first.best]) + " a block, " + describe(first.candidate) + "; " +
+                 first.placements[first.best].order;
     plan_.decision_seconds = seconds_since(started_);
     tell("decision", 0, 1, 1, started_);
   }
@@ -360,7 +368,8 @@ class Search {
       if (seconds * rounding < scored.block_bound_seconds) block_bound_holds_ = false;
       const auto at =
           listed_seconds_.insert(std::upper_bound(listed_seconds_.begin(), listed_seconds_.end(), seconds), seconds);
-      if (at == listed_seconds_.begin()) best_line_ = describe(compiled.candidate);
+      if (at == listed_seconds_.begin())
+        best_line_ = milliseconds(seconds) + " a block, " + describe(compiled.candidate);
       compiled_.push_back(std::move(compiled));
       drop_texts();
     });

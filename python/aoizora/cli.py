@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aoizora.errors import Error, InvalidRequest, ParseError
+from aoizora.report.printable import people as _people
 
 if TYPE_CHECKING:
     from aoizora.plan_file import Plan
@@ -54,15 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _say(f"internal error: {type(error).__name__}: {error}; --debug shows the trace")
         return 1
-
-
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-
-
-def _people(text: str) -> str:
-    """Text for a terminal: what came from a file must neither steer it nor fail to print."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.translate(_CONTROLS).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _say(message: str) -> None:
@@ -175,6 +167,22 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--judge", default="build/judges/simgrid_judge", metavar="FILE", help="SimGrid's, if built")
     reproduce.add_argument("--quiet", action="store_true", help="no progress")
     reproduce.set_defaults(run=_reproduce)
+
+    from aoizora.commands import compare, completion, report, topology
+
+    report.add_report_arguments(
+        command("report", "draw a plan as one HTML page", "aoizora report plan.json -o report.html")
+    )
+    report.add_trace_arguments(
+        command("trace", "a plan's schedule for Perfetto", "aoizora trace plan.json -o plan.perfetto-trace")
+    )
+    compare.add_arguments(
+        command("compare", "two plans or two programs side by side", "aoizora compare plan.json other.json")
+    )
+    topology.add_arguments(command("topology", "draw a slice with its links and numbers", "aoizora topology v5e:4x4"))
+    completion.add_arguments(
+        command("completion", "print a script that completes commands", "aoizora completion bash"), _parser
+    )
 
     cache = command("cache", "list, show or clear the plan cache", "aoizora cache list")
     cache.add_argument("action", choices=("list", "show", "clear"), nargs="?", default="list")

@@ -210,23 +210,24 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Writes a file so that a reader, or a crash at any moment, sees the old content or the new, never a part.
 
     What a link names is replaced, not the link; a pipe or a terminal is written to as it is.
     """
+    data = content.encode() if isinstance(content, str) else content
     if _is_stream(path):
         try:
-            with open(path, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            with open(path, "wb") as stream:
+                stream.write(data)
         except OSError as error:
             raise InvalidRequest(f"cannot write {path}: {error.strerror or error}") from None
         return
     path = Path(os.path.realpath(path))
     temporary = _temporary(path)
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

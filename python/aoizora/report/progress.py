@@ -1,10 +1,17 @@
-"""Progress of a plan: one live line on a terminal, a line a stage elsewhere, nothing when quiet."""
+"""Progress of a plan: two live lines on a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TextIO
+
+from aoizora.report.printable import one_line
+
+_BAR = 20
+_REDRAW_SECONDS = 0.1
+_PLAIN_SECONDS = 15.0
 
 
 def _clock(seconds: float) -> str:
@@ -12,7 +19,7 @@ def _clock(seconds: float) -> str:
 
 
 class ProgressLine:
-    """Callable for plan(progress=...)."""
+    """Callable for plan(progress=...): the stage, what of it is done, the time left for it, the best plan so far."""
 
     def __init__(self, stream: TextIO | None = None, quiet: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -20,46 +27,66 @@ class ProgressLine:
         self._live = not quiet and self._stream.isatty()
         self._last_drawn = 0.0
         self._stage = ""
+        self._lines_below = 0  # that the live view has left the cursor under its first line
         self._open = False
 
     def __call__(self, stage: str, done: int, total: int, elapsed: float, remaining: float, best: str) -> bool:
         if self._quiet:
             return True
-        if not self._live:
-            self._plain(stage, done, total, elapsed)
-            return True
-        now = time.monotonic()
-        if now - self._last_drawn < 0.1 and done != total and stage == self._stage:
-            return True
-        self._last_drawn, self._stage, self._open = now, stage, True
-        width = 20
-        filled = width * done // max(total, 1)
-        left = f", {_clock(remaining)} left" if 0 < done < total else ""
-        line = f"[{'#' * filled}{'.' * (width - filled)}] {stage} {done}/{total}{left}"
-        if best and len(line) + len(best) + 8 <= 79:
-            line += f"  best {best}"
-        self._stream.write("\r\x1b[K" + line[:79])
-        if done == total:
-            self._stream.write("\n")
-            self._open = False
-        self._stream.flush()
+        if self._live:
+            self._draw(stage, done, total, remaining, best)
+        else:
+            self._print(stage, done, total, elapsed, remaining, best)
         return True
 
-    def _plain(self, stage: str, done: int, total: int, elapsed: float) -> None:
+    def _draw(self, stage: str, done: int, total: int, remaining: float, best: str) -> None:
+        now = time.monotonic()
+        if now - self._last_drawn < _REDRAW_SECONDS and done != total and stage == self._stage:
+            return
+        self._last_drawn, self._stage = now, stage
+        filled = _BAR * done // max(total, 1)
+        left = f", {_clock(remaining)} left" if 0 < done < total else ""
+        lines = [f"[{'#' * filled}{'.' * (_BAR - filled)}] {stage} {done}/{total}{left}"]
+        if best:
+            lines.append(f"best so far: {best}")
+        width = self._width()
+        text = "\n".join(f"\x1b[K{one_line(line)[:width]}" for line in lines)
+        self._stream.write(self._back() + text)
+        self._lines_below = len(lines) - 1
+        self._open = True
+        if done == total:  # the bar stays, the best goes under the next one
+            self._stream.write(f"{self._back()}{lines[0][:width]}\n\x1b[J")
+            self._lines_below, self._open = 0, False
+        self._stream.flush()
+
+    def _back(self) -> str:
+        return "\r" + (f"\x1b[{self._lines_below}A" if self._lines_below else "")
+
+    def _width(self) -> int:
+        try:
+            return max(20, os.get_terminal_size(self._stream.fileno()).columns - 1)
+        except (OSError, ValueError):
+            return 79
+
+    def _print(self, stage: str, done: int, total: int, elapsed: float, remaining: float, best: str) -> None:
+        now = time.monotonic()
         if stage != self._stage:
-            self._stage = stage
-            self._last_drawn = time.monotonic()
-            print(f"{stage}: {total} to do", file=self._stream, flush=True)
+            self._stage, self._last_drawn = stage, now
+            if total > 1:
+                self._say(f"{stage}: {total} to do")
+        so_far = f"; best so far: {best}" if best else ""
         if done == total:
-            print(f"{stage}: {done} done in {elapsed:.1f} s", file=self._stream, flush=True)
-        elif time.monotonic() - self._last_drawn > 15:
-            self._last_drawn = time.monotonic()
-            left = elapsed / max(done, 1) * (total - done)
-            print(f"{stage}: {done} of {total}, about {_clock(left)} left", file=self._stream, flush=True)
+            self._say(f"{stage}: {done} done in {elapsed:.1f} s{so_far}")
+        elif now - self._last_drawn > _PLAIN_SECONDS:
+            self._last_drawn = now
+            self._say(f"{stage}: {done} of {total}, about {_clock(remaining)} left{so_far}")
+
+    def _say(self, line: str) -> None:
+        print(one_line(line), file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Ends a live line that an error cut short."""
+        """Ends a live view that an error cut short."""
         if self._open:
             self._stream.write("\n")
             self._stream.flush()
-            self._open = False
+            self._lines_below, self._open = 0, False

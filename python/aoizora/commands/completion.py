@@ -1,0 +1,34 @@
+"""`aoizora completion SHELL`: the script that completes commands and options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+SHELLS = ("bash", "zsh", "tcsh")
+# What these arguments take are files; everything else is a name or a number.
+_FILES = {"plan", "file", "first", "second", "out", "config", "slice", "store", "judge"}
+
+
+def add_arguments(parser: argparse.ArgumentParser, whole: Callable[[], argparse.ArgumentParser]) -> None:
+    """whole: makes the parser of all commands."""
+    parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
+    parser.set_defaults(run=lambda options: run(options, whole()))
+
+
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    import shtab
+
+    for command in _commands(parser):
+        for action in command._actions:
+            if action.dest in _FILES and action.choices is None:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell=options.shell))
+    return 0
+
+
+def _commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return list(action.choices.values())
+    return []
