@@ -38,6 +38,10 @@ const std::pair<const std::string, std::string> windowed_einsum_off{"xla_jf_spmd
 /// it needs.
 constexpr std::size_t window = 8;
 
+/// So many crashes and time-outs before the first answer of a rung, and the compiler is taken to be broken: it has no
+/// fault with a sharding, and asking it for hundreds more takes hours.
+constexpr int hopeless = 8;
+
 /// A bound and what it bounds are sums of the same numbers in another order.
 constexpr double rounding = 1 + 1e-9;
 
@@ -52,6 +56,7 @@ struct Compiled {
   std::vector<placement::Placement> placements;
   std::vector<double> block_seconds;  ///< by placement
   std::size_t best = 0;               ///< placement of the least block time; the first of equals
+  bool settled = false;               ///< compiled with code generation, or shown not to need it
 };
 
 std::size_t least(const std::vector<double>& values) {
@@ -96,9 +101,9 @@ class Search {
                            " shardings; the first failure: " + first_failure_);
     }
     widen();
-    finish_stage_2();
     decide();
-    compile_finalists();
+    compile_winners();
+    compile_rest();
     choose();
     plan_.versions = compiler_.versions();
     return std::move(plan_);
@@ -207,7 +212,8 @@ class Search {
     };
     ask("stage 1: propagate", wanted, supply, left, [&](std::size_t i, Answer& answer) {
       Scored one = frontier.waiting[first + i];
-      if (!usable(one.candidate, answer) || !readable(one.candidate, [&] { predict(one, std::move(answer.text)); })) {
+      if (!usable(CompilerRung::propagate, one.candidate, answer) ||
+          !readable(one.candidate, [&] { predict(one, std::move(answer.text)); })) {
         return;
       }
       if (one.q1.seconds * rounding < one.q1_bound_seconds) q1_bound_holds_ = false;
@@ -251,7 +257,8 @@ class Search {
     }
   }
 
-  /// HLO passes for the survivors, all placements priced (paper 4.4). Where none fits, the next in line follow.
+  /// HLO passes for the survivors, all placements priced (paper 4.4), until the best is known. Where none fits, the
+  /// next in line follow.
   void compile_survivors(Frontier& frontier) {
     const auto start = Clock::now();
     const double stage_1_before = stage_1_seconds_;
@@ -265,15 +272,17 @@ class Search {
     while (taken == 0 || compiled_.empty()) {
       settle(frontier, taken + wanted);
       const std::size_t end = std::min(frontier.scored.size(), taken + wanted);
-      std::vector<Scored> batch;
       for (std::size_t i = 0; i < end; ++i) {
         if (frontier.scored[i].survived) continue;
         frontier.scored[i].survived = true;
-        batch.push_back(frontier.scored[i]);
+        waiting_.push_back(frontier.scored[i]);
       }
-      if (batch.empty()) break;
-      survivors += static_cast<std::int64_t>(batch.size());
-      compile_passes(std::move(batch));
+      if (waiting_.empty()) break;
+      survivors += static_cast<std::int64_t>(waiting_.size());
+      std::sort(waiting_.begin(), waiting_.end(), [](const Scored& a, const Scored& b) {
+        return std::tie(a.block_bound_seconds, a.signature) < std::tie(b.block_bound_seconds, b.signature);
+      });
+      compile_passes([this](const Scored& scored) { return may_win(scored); });
       taken = end;
     }
     stage_2_seconds_ += seconds_since(start) - (stage_1_seconds_ - stage_1_before);
@@ -284,25 +293,37 @@ class Search {
     count("survivors", survivors, 0);
   }
 
-  void finish_stage_2() {
-    require_one_that_fits();
-    std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
-      return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
-    });
-    std::int64_t pairs = 0;
-    for (const Compiled& c : compiled_) pairs += static_cast<std::int64_t>(c.placements.size());
-    count("left out before the HLO passes by the bound on Q2", passes_left_out_, 0);
-    count("compiled and fitting", static_cast<std::int64_t>(compiled_.size()), 0);
-    count("sharding-placement pairs priced", pairs, stage_2_seconds_);
-  }
-
   /// From here on only a compile that refuses or disappoints changes the answer.
   void decide() {
+    require_one_that_fits();
+    sort_compiled();
     const Compiled& first = compiled_.front();
     best_line_ = milliseconds(first.block_seconds[first.best]) + " a block, " + describe(first.candidate) + "; " +
                  first.placements[first.best].order;
     plan_.decision_seconds = seconds_since(started_);
     tell("decision", 0, 1, 1, started_);
+  }
+
+  /// Least block time first.
+  void sort_compiled() {
+    std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
+      return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
+    });
+  }
+
+  /// The HLO passes for what the decision could do without but the plan shows.
+  void compile_rest() {
+    const auto start = Clock::now();
+    compile_passes([this](const Scored& scored) { return may_be_near(scored); });
+    passes_left_out_ += static_cast<std::int64_t>(waiting_.size());
+    waiting_.clear();
+    sort_compiled();
+    stage_2_seconds_ += seconds_since(start);
+    std::int64_t pairs = 0;
+    for (const Compiled& c : compiled_) pairs += static_cast<std::int64_t>(c.placements.size());
+    count("left out before the HLO passes by the bound on Q2", passes_left_out_, 0);
+    count("compiled and fitting", static_cast<std::int64_t>(compiled_.size()), 0);
+    count("sharding-placement pairs priced", pairs, stage_2_seconds_);
   }
 
   void require_one_that_fits() const {
@@ -320,36 +341,26 @@ class Search {
     }
   }
 
-  /// In order of their bound on Q2, until none left can be listed. A program that uses windowed einsum is compiled
-  /// again with that off, right after.
-  void compile_passes(std::vector<Scored> survivors) {
-    std::sort(survivors.begin(), survivors.end(), [](const Scored& a, const Scored& b) {
-      return std::tie(a.block_bound_seconds, a.signature) < std::tie(b.block_bound_seconds, b.signature);
-    });
-    std::deque<Scored> waiting(survivors.begin(), survivors.end());
+  /// HLO passes for the survivors that wait, in order of their bound on Q2, until none left is `wanted`. A program that
+  /// uses windowed einsum is compiled again with that off, right after.
+  template <typename Wanted>
+  void compile_passes(Wanted wanted) {
     std::deque<Scored> asked;
     const auto supply = [&]() -> std::optional<Job> {
-      while (!waiting.empty() && !may_be_listed(waiting.front())) {
-        ++passes_left_out_;
-        waiting.pop_front();
-      }
-      if (waiting.empty()) return {};
+      if (waiting_.empty() || !wanted(waiting_.front())) return {};
       Job job;
-      job.candidate = waiting.front().candidate;
+      job.candidate = waiting_.front().candidate;
       job.rung = CompilerRung::passes;
       job.layers = settings_.proxy_layers;
       job.priority = static_cast<double>(asked.size());
-      asked.push_back(std::move(waiting.front()));
-      waiting.pop_front();
+      asked.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
       return job;
     };
-    const auto left = [&] {
-      return static_cast<std::size_t>(
-          std::count_if(waiting.begin(), waiting.end(), [&](const Scored& s) { return may_be_listed(s); }));
-    };
-    ask("stage 2: HLO passes", listed(), supply, left, [&](std::size_t i, Answer& answer) {
+    const auto left = [&] { return static_cast<std::size_t>(std::count_if(waiting_.begin(), waiting_.end(), wanted)); };
+    ask("stage 2: HLO passes", 1, supply, left, [&](std::size_t i, Answer& answer) {
       const Scored& scored = asked[i];
-      if (!usable(scored.candidate, answer)) return;
+      if (!usable(CompilerRung::passes, scored.candidate, answer)) return;
       Compiled compiled{scored.candidate, scored.signature, scored.q1, {}, {}, 0, {}, {}, 0};
       if (!readable(scored.candidate, [&] { extract(compiled, answer); })) return;
       if (settings_.windowed_einsum && is_windowed(compiled.program) &&
@@ -357,7 +368,7 @@ class Search {
         Scored off = scored;
         off.candidate.compiler_options.insert(windowed_einsum_off);
         off.signature = candidates::canonical_signature(workload(), off.candidate);
-        waiting.push_front(std::move(off));
+        waiting_.push_front(std::move(off));
       }
       if (compiled.hbm_bytes > budget_bytes_) {
         least_needed_bytes_ = std::min(least_needed_bytes_, compiled.hbm_bytes);
@@ -367,8 +378,8 @@ class Search {
       const double seconds = compiled.block_seconds[compiled.best];
       if (seconds * rounding < scored.block_bound_seconds) block_bound_holds_ = false;
       const auto at =
-          listed_seconds_.insert(std::upper_bound(listed_seconds_.begin(), listed_seconds_.end(), seconds), seconds);
-      if (at == listed_seconds_.begin())
+          priced_seconds_.insert(std::upper_bound(priced_seconds_.begin(), priced_seconds_.end(), seconds), seconds);
+      if (at == priced_seconds_.begin())
         best_line_ = milliseconds(seconds) + " a block, " + describe(compiled.candidate);
       compiled_.push_back(std::move(compiled));
       drop_texts();
@@ -378,22 +389,26 @@ class Search {
   /// Keeps the texts of those with the least block time only.
   void drop_texts() {
     const auto kept = static_cast<std::size_t>(settings_.finalists);
-    if (listed_seconds_.size() <= kept) return;
+    if (priced_seconds_.size() <= kept) return;
     for (Compiled& c : compiled_) {
-      if (c.block_seconds[c.best] > listed_seconds_[kept - 1]) std::string().swap(c.text);
+      if (c.block_seconds[c.best] > priced_seconds_[kept - 1]) std::string().swap(c.text);
     }
   }
 
-  /// Whether a sharding may still come among those that the plan lists or finishes. One Q2 below its bound, and all
-  /// may.
-  bool may_be_listed(const Scored& scored) const {
-    return !block_bound_holds_ || listed_seconds_.size() < listed() ||
-           scored.block_bound_seconds <= listed_seconds_[listed() - 1] * rounding;
+  /// Whether a sharding may still be one of the first `places` by the passes. One Q2 below its bound, and all may.
+  bool may_be_among(std::int64_t places, const Scored& scored) const {
+    const auto last = static_cast<std::size_t>(places - 1);
+    return !block_bound_holds_ || priced_seconds_.size() <= last ||
+           scored.block_bound_seconds <= priced_seconds_[last] * rounding;
   }
 
-  /// How many shardings the plan lists or finishes.
-  std::size_t listed() const {
-    return static_cast<std::size_t>(std::max({1 + settings_.runners_up, settings_.finalists, settings_.verify}));
+  bool may_win(const Scored& scored) const { return may_be_among(settings_.verify, scored); }
+
+  /// Whether it may be a finalist, or a runner-up within rung_gap of the best.
+  bool may_be_near(const Scored& scored) const {
+    return may_be_among(std::max(settings_.verify, settings_.finalists), scored) ||
+           (may_be_among(1 + settings_.runners_up, scored) &&
+            scored.block_bound_seconds <= priced_seconds_.front() * (1 + rung_gap) * rounding);
   }
 
   void extract(Compiled& compiled, Answer& answer) const {
@@ -477,8 +492,8 @@ class Search {
   }
 
   /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles,
-  /// the compiler's own word on HBM, and proof that the placement compiles. At first for the winner alone.
-  void compile_finalists() {
+  /// the compiler's own word on HBM, and proof that the placement compiles.
+  void compile_winners() {
     std::vector<std::size_t> stock_sources;
     std::vector<Job> stock = stock_jobs(stock_sources);
     add_finalists(settings_.verify, std::move(stock), stock_sources);
@@ -487,37 +502,31 @@ class Search {
     }
   }
 
-  /// Until there are `wanted` finalists or no sharding is left. `stock` are jobs for idle workers.
-  void add_finalists(std::int64_t wanted, std::vector<Job> stock = {},
+  /// The next `more` shardings by the passes. `stock` are jobs for idle workers.
+  void add_finalists(std::int64_t more, std::vector<Job> stock = {},
                      const std::vector<std::size_t>& stock_sources = {}) {
     const auto start = Clock::now();
-    while (static_cast<std::int64_t>(finalists_.size()) < wanted && next_finalist_ < compiled_.size()) {
-      std::vector<Job> jobs;
-      std::vector<std::size_t> sources;
-      const auto missing = wanted - static_cast<std::int64_t>(finalists_.size());
-      for (std::int64_t k = 0; k < missing && next_finalist_ < compiled_.size(); ++k, ++next_finalist_) {
-        const Compiled& next = compiled_[next_finalist_];
-        jobs.push_back(code_job(next.candidate, next.placements[next.best], jobs.size()));
-        sources.push_back(next_finalist_);
+    std::vector<Job> jobs;
+    std::vector<std::size_t> sources;
+    for (std::size_t i = 0; i < compiled_.size() && static_cast<std::int64_t>(jobs.size()) < more; ++i) {
+      Compiled& next = compiled_[i];
+      if (std::exchange(next.settled, true)) continue;
+      jobs.push_back(code_job(next.candidate, next.placements[next.best], jobs.size()));
+      sources.push_back(i);
+    }
+    jobs.insert(jobs.end(), stock.begin(), stock.end());
+    ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
+      if (i >= sources.size()) {
+        take_stock(plan_.comparisons[stock_sources[i - sources.size()]], answer);
+        return;
       }
-      jobs.insert(jobs.end(), stock.begin(), stock.end());
-      stock.clear();
-      ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
-        if (i >= sources.size()) {
-          take_stock(plan_.comparisons[stock_sources[i - sources.size()]], answer);
-          return;
-        }
-        const Compiled& source = compiled_[sources[i]];
-        if (answer.outcome != Answer::Outcome::ok) {
-          refuse(source.candidate, source.placements[source.best], answer);
-          return;
-        }
-        readable(source.candidate, [&] { finalists_.push_back(finalist(sources[i], answer)); });
-      });
-    }
-    if (finalists_.empty()) {
-      throw CompilerFailed("the compiler finished none of the plans; the first failure: " + first_failure_);
-    }
+      const Compiled& source = compiled_[sources[i]];
+      if (answer.outcome != Answer::Outcome::ok) {
+        refuse(source.candidate, source.placements[source.best], answer);
+        return;
+      }
+      readable(source.candidate, [&] { finalists_.push_back(finalist(source, answer)); });
+    });
     std::sort(finalists_.begin(), finalists_.end(), [](const Finalist& a, const Finalist& b) {
       return std::tie(a.compiled.block_seconds[a.compiled.best], a.compiled.signature) <
              std::tie(b.compiled.block_seconds[b.compiled.best], b.compiled.signature);
@@ -526,13 +535,14 @@ class Search {
   }
 
   struct Finalist {
-    std::size_t source = 0;         ///< index into compiled_
+    std::string source;             ///< signature of the one in compiled_
     Compiled compiled;              ///< priced at the code rung
     placement::Placement verified;  ///< the placement it was compiled under last
     std::optional<ranking::CompiledProgram>
         own;  ///< the program compiled under `verified`, where that is not compiled.program
     double passes_block_seconds = 0;
     double passes_step_seconds = 0;
+    double verified_seconds = 0;  ///< from the start until the compiler had finished it under `verified`
 
     const ranking::CompiledProgram& program(const placement::Placement& p) const {
       return own && p == verified ? *own : compiled.program;
@@ -548,10 +558,10 @@ class Search {
     return seconds;
   }
 
-  Finalist finalist(std::size_t index, Answer& answer) {
-    const Compiled& source = compiled_[index];
+  Finalist finalist(const Compiled& source, Answer& answer) {
     Finalist result;
-    result.source = index;
+    result.source = source.signature;
+    result.verified_seconds = seconds_since(started_);
     result.verified = source.placements[source.best];
     const auto by_passes = ranking::score(source.program, result.verified, slice_, workload().layers);
     result.passes_block_seconds = by_passes.block_seconds;
@@ -586,13 +596,16 @@ class Search {
     const double code_before = code_seconds_;
     auto order = verified_order();
     while (another_may_win(order)) {
-      add_finalists(static_cast<std::int64_t>(finalists_.size()) + 1);
+      add_finalists(1);
       order = verified_order();
     }
-    if (order.empty())
-      throw CompilerFailed("the compiler finished no plan under its own placement; the first failure: " +
-                           first_failure_);
-    plan_.verified_seconds = seconds_since(started_);
+    if (order.empty()) {
+      throw CompilerFailed("the compiler finished " +
+                           std::string(finalists_.empty() ? "none of the plans" : "no plan under its own placement") +
+                           "; the first failure: " + first_failure_);
+    }
+    for (const std::size_t f : order)
+      plan_.verified_seconds = std::max(plan_.verified_seconds, finalists_[f].verified_seconds);
     count("compiled with code generation", static_cast<std::int64_t>(finalists_.size()), code_seconds_);
     count("verified under their own placement", static_cast<std::int64_t>(order.size()),
           seconds_since(start) - (code_seconds_ - code_before));
@@ -617,15 +630,17 @@ class Search {
   /// Whether the next sharding by the passes may still beat what is verified. Those that cannot are passed over; of the
   /// first `finalists` all are looked at, however many of them had to be compiled.
   bool another_may_win(const std::vector<std::size_t>& order) {
-    for (; next_finalist_ < compiled_.size(); ++next_finalist_) {
-      if (order.empty()) return true;
-      const Compiled& next = compiled_[next_finalist_];
-      if (static_cast<std::int64_t>(next_finalist_) >= settings_.finalists || next.text.empty()) return false;
+    for (std::size_t i = 0; i < compiled_.size(); ++i) {
+      Compiled& next = compiled_[i];
+      if (next.settled) continue;
+      if (static_cast<std::int64_t>(order.size()) < settings_.verify) return true;
+      if (static_cast<std::int64_t>(i) >= settings_.finalists || next.text.empty()) return false;
       double least_seconds = 0;
       if (readable(next.candidate, [&] { least_seconds = least_code_seconds(next); }) &&
           least_seconds < best_seconds(finalists_[order.front()])) {
         return true;
       }
+      next.settled = true;
     }
     return false;
   }
@@ -701,6 +716,7 @@ class Search {
         return;
       }
       f.verified = c.placements[at];
+      f.verified_seconds = seconds_since(started_);
       c.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
       c.block_seconds[at] = ranking::score(program, c.placements[at], slice_, workload().layers).block_seconds;
       f.own = std::move(program);
@@ -773,7 +789,8 @@ class Search {
     ranking::Q2Options half;
     half.rate_scale = 0.5;
     const Finalist& f = finalists_[winner];
-    const Compiled& won = compiled_[f.source];
+    const Compiled& won =
+        *std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return c.signature == f.source; });
     const placement::Placement& place = f.compiled.placements[f.compiled.best];
     const double nominal = ranking::score(won.program, place, slice_, workload().layers).block_seconds;
     double least_seconds = ranking::score(won.program, place, slice_, workload().layers, half).block_seconds;
@@ -794,14 +811,21 @@ class Search {
   }
 
   /// Whether an answer can be used; notes why not.
-  bool usable(const candidates::Candidate& candidate, const Answer& answer) {
-    if (answer.outcome == Answer::Outcome::ok) return true;
-    if (answer.outcome == Answer::Outcome::out_of_memory) {
+  bool usable(CompilerRung rung, const candidates::Candidate& candidate, const Answer& answer) {
+    using Outcome = Answer::Outcome;
+    const bool fell = answer.outcome == Outcome::crashed || answer.outcome == Outcome::timed_out;
+    if (!fell) answered_.insert(rung);
+    if (answer.outcome == Outcome::ok) return true;
+    if (answer.outcome == Outcome::out_of_memory) {
       const auto memory = ir::read_out_of_memory(answer.failure);
       if (memory) least_needed_bytes_ = std::min(least_needed_bytes_, memory->needed_bytes);
       return false;
     }
     lose(candidate, std::string(name(answer.outcome)) + ": " + first_line(answer.failure));
+    if (fell && !answered_.contains(rung) && ++falls_[rung] == hopeless) {
+      throw CompilerFailed("the compiler did not survive any of the first " + std::to_string(hopeless) +
+                           " shardings; the first failure: " + first_failure_);
+    }
     return false;
   }
 
@@ -918,13 +942,15 @@ class Search {
   std::int64_t shardings_ = 0;
   bool q1_bound_holds_ = true, block_bound_holds_ = true;
   std::int64_t passes_left_out_ = 0;
-  std::vector<double> listed_seconds_;  ///< best block time of each that compiled and fits, least first
-  std::size_t next_finalist_ = 0;       ///< index into compiled_
+  std::deque<Scored> waiting_;          ///< survivors whose passes nobody has asked for, least bound first
+  std::vector<double> priced_seconds_;  ///< best block time of each that compiled and fits, least first
   std::int64_t next_id_ = 1;
   std::map<std::string, std::size_t> done_;  ///< jobs of each stage
   std::string best_line_;
   std::string first_failure_;
-  std::set<std::string> tried_;  ///< signatures of all candidates that were lowered
+  std::set<std::string> tried_;        ///< signatures of all candidates that were lowered
+  std::set<CompilerRung> answered_;    ///< at least once without a crash or time-out
+  std::map<CompilerRung, int> falls_;  ///< crashes and time-outs
   double least_needed_bytes_ = std::numeric_limits<double>::infinity();
   std::vector<Compiled> compiled_;
   std::vector<Finalist> finalists_;

@@ -31,7 +31,7 @@ struct Settings {
   std::int64_t survivor_floor = 12;
   std::int64_t finalists = 2;  ///< the first so many by the passes may be compiled to compare their cycles
   std::int64_t verify = 1;     ///< plans compiled to the end under their own placement
-  std::int64_t runners_up = 10;
+  std::int64_t runners_up = 10;  ///< at most so many are listed
   std::int64_t proxy_layers = 3;
   std::int64_t minimum_weight_sharding = 0;  ///< 0: from HBM
   bool ulysses = true;
