@@ -137,6 +137,7 @@ def _row(plan: Plan, ranked: dict[str, Any]) -> dict[str, Any]:
     return {
         "best": ranked is plan.data["best"],
         "sharding": ranked["sharding"],
+        "short": terminal.short(ranked["candidate"]),
         "order": ranked["placement"]["order"],
         "passes_seconds": ranked["passes_block_seconds"],
         "code_seconds": predicted["block_seconds"] if predicted["rung"] == "code" else None,

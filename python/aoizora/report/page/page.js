@@ -306,13 +306,13 @@
     whenChosen.push((picture) => {
       title.textContent = picture.title;
       under.textContent = pictureText(picture);
-      least.textContent = "little";
+      least.textContent = "0";
       most.textContent = `${bytes(picture.most)} (${ms(picture.most / rate)} of a link)`;
     });
     const buttons = pictures.map((picture) => {
       const c = picture.collective;
       const button = h("button", { type: "button", "aria-pressed": "false", "data-picture": picture.number }, thumbnail(picture), h("b", {}, picture.title),
-        c ? `${bytes(c.bytes)} · ${ms(c.seconds)}` : `${bytes(picture.total)} over all links`, c ? h("span", { class: "quiet" }, h("br"), `${ms(c.exposed_seconds)} not hidden`) : null);
+        h("span", {}, c ? `${bytes(c.bytes)} · ${ms(c.seconds)}` : `${bytes(picture.total)} over all links`), c ? h("span", { class: "quiet" }, `${ms(c.exposed_seconds)} not hidden`) : null);
       if (c) tells(button, () => c.name);
       button.addEventListener("click", () => choose(picture, true));
       return button;
@@ -328,8 +328,8 @@
   };
 
   // ---- one block in time ----
-  const KIND = { "all-gather": ["--gather", "all-gather"], "reduce-scatter": ["--scatter", "reduce-scatter"], "all-reduce": ["--reduce", "all-reduce"], "all-to-all": ["--exchange", "all-to-all"], "ragged-all-to-all": ["--exchange", "ragged all-to-all"], "collective-permute": ["--permute", "permute"], "collective-broadcast": ["--permute", "broadcast"] };
-  const CORE = { matmul: ["--matmul", "matrix products"], attention: ["--attention", "attention kernel"], relayout: ["--relayout", "relayout copies"], other: ["--other", "other compute"], wait: ["--wait", "waits for a collective"], "copy wait": ["--wait", "waits for a copy"], trips: ["--other", "further trips of a loop"] };
+  const KIND = { "all-gather": ["--gather", "all-gather", "AG"], "reduce-scatter": ["--scatter", "reduce-scatter", "RS"], "all-reduce": ["--reduce", "all-reduce", "AR"], "all-to-all": ["--exchange", "all-to-all", "A2A"], "ragged-all-to-all": ["--exchange", "ragged all-to-all", "RA2A"], "collective-permute": ["--permute", "permute", "P"], "collective-broadcast": ["--permute", "broadcast", "B"] };
+  const CORE = { matmul: ["--matmul", "matrix products", "M"], attention: ["--attention", "attention kernel", "A"], relayout: ["--relayout", "relayout copies", "R"], other: ["--other", "other compute", "O"], wait: ["--wait", "waits for a collective", "wait"], "copy wait": ["--wait", "waits for a copy", "copy"], trips: ["--other", "further trips of a loop"] };
   const look = (kind) => CORE[kind] || KIND[kind] || ["--other", kind];
 
   const timelineSection = () => {
@@ -348,12 +348,13 @@
       for (const row of lane.rows) {
         const inRow = [];
         for (const [kind, begin, end, c] of row) {
-          const [colour, text] = look(kind);
+          const [colour, text, letters] = look(kind);
           used.add(kind);
           const slot = s("svg", { x: at(begin), y, width: at(end - begin), height: ROW - 2, overflow: "hidden", class: "slot " + kind.replaceAll(" ", "-"), role: "img", "data-collective": c, "data-begin": begin, "data-end": end, "data-kind": kind });
           const label = s("text", { x: 5, y: ROW / 2 + 3 });
-          slot.append(s("rect", { width: "100%", height: "100%", rx: 2, style: `fill:var(${colour})` }), label);
-          labels.push([label, text, (end - begin) / whole]);
+          const rect = s("rect", { width: "100%", height: "100%", rx: 2, style: `fill:var(${colour})` });
+          slot.append(rect, label);
+          labels.push({ slot, rect, label, texts: [text, letters || ""], part: (end - begin) / whole });
           const collective = c === null ? null : plan.collectives[c];
           const told = () => {
             const lines = [`${lane.name}: ${text}`, `${ms(end - begin)}, from ${ms(begin)} to ${ms(end)}`];
@@ -396,7 +397,12 @@
     const draw = () => {
       svg.setAttribute("width", 100 * zoom + "%");
       const pixels = (scroller.clientWidth || 800) * zoom;
-      for (const [label, text, part] of labels) label.textContent = part * pixels > text.length * 6.8 + 10 ? text : "";
+      for (const { slot, rect, label, texts, part } of labels) {
+        label.textContent = texts.find((text) => part * pixels > text.length * 7 + 9) || "";
+        const thin = part * pixels < 3;  // what takes next to no time is still there to be pointed at
+        slot.setAttribute("overflow", thin ? "visible" : "hidden");
+        rect.setAttribute("width", thin ? 3 : "100%");
+      }
       const rough = whole / Math.max(2, Math.floor(pixels / 110)), power = 10 ** Math.floor(Math.log10(rough));
       const step = [1, 2, 5, 10].map((m) => m * power).find((m) => m >= rough);
       grid.replaceChildren();
@@ -409,7 +415,7 @@
     range.addEventListener("input", () => { zoom = Number(range.value); draw(); });
     addEventListener("resize", draw);
     drawLater.push(draw);
-    const keys = [...used].map((kind) => h("span", {}, h("span", { class: "swatch", style: `background:var(${look(kind)[0]})` }), look(kind)[1]));
+    const keys = [...used].map((kind) => h("span", {}, h("span", { class: "swatch", style: `background:var(${look(kind)[0]})` }), look(kind)[1] + (look(kind)[2] ? ` (${look(kind)[2]})` : "")));
     return section("timeline", "One block in time",
       h("p", {}, `The core's lane fills the block: ${ms(whole)}. Below it, one lane for each dimension of links: a collective stands in every lane whose links it uses. ${ms(plan.exposed_seconds)} of communication is not hidden by compute.`),
       h("p", {}, h("label", { for: "zoom" }, "Zoom "), range),
@@ -480,7 +486,12 @@
       });
       body.replaceChildren(...ordered.map((row) => h("tr", { class: row.best ? "best" : null }, columns.map((column) => {
         const shown = column.show ? column.show(row) : column.value(row);
-        return h("td", { class: column.wrap ? "wrap left" : column.left ? "left" : null }, shown === null || shown === undefined ? "–" : String(shown));
+        const cell = h("td", { class: column.wrap ? "wrap left" : column.left ? "left" : null }, shown === null || shown === undefined ? "–" : String(shown));
+        if (column.more) {
+          cell.append(h("span", { class: "unseen" }, ": " + column.more(row)));
+          tells(cell, () => column.more(row));
+        }
+        return cell;
       }))));
       if (speak) say(`sorted by ${columns[i].name}, ${way > 0 ? "ascending" : "descending"}`);
     };
@@ -491,10 +502,10 @@
   const seconds = (name, key) => ({ name, value: (row) => row[key], show: (row) => (row[key] === null ? null : digits(row[key] * 1e3, 2)) });
   const runnersSection = () => section("runners", "The plan and its runners-up",
     sortable("Milliseconds of one block; a heading sorts by it", [
-      { name: "sharding", value: (row) => row.sharding, left: true, wrap: true },
+      { name: "sharding", value: (row) => row.short, left: true, wrap: true, more: (row) => row.sharding },
       seconds("ms by passes", "passes_seconds"), seconds("ms by cycles", "code_seconds"), seconds("matrix", "matmul_seconds"), seconds("attention", "attention_seconds"), seconds("relayout", "relayout_seconds"), seconds("other", "other_seconds"), seconds("exposed", "exposed_seconds"), seconds("contention", "contention_seconds"),
       { name: "GiB", value: (row) => row.hbm_bytes, show: (row) => digits(row.hbm_bytes / 2 ** 30, 1) },
-      { name: "placed", value: (row) => row.order, left: true, wrap: true },
+      { name: "placed", value: (row) => row.order, left: true },
       { name: "verified", value: (row) => (row.verified ? "yes" : "no"), left: true }], plan.plans, 1),
     h("p", { class: "quiet" }, plan.legend));
   const collectivesSection = () => section("collectives", "Collectives of one block",
