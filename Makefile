@@ -16,7 +16,7 @@ EXAMPLE := --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4
 
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help plan setup test test-all cpp-tests judge lint tidy format clean
+.PHONY: help plan setup test test-all cpp-tests judge docs lint tidy format clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -42,7 +42,7 @@ $(VENV)/installed: $(VENV)/ready $(SOURCES)
 	@touch $@
 
 $(VENV)/tools: $(VENV)/ready
-	@$(BIN)/python tools/requirements.py test lint > $(VENV)/requirements.txt
+	@$(BIN)/python tools/requirements.py test lint docs > $(VENV)/requirements.txt
 	$(PIP) install -r $(VENV)/requirements.txt
 	@touch $@
 
@@ -59,6 +59,10 @@ test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU 
 
 judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (five minutes)
 	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md
+
+docs: $(VENV)/installed $(VENV)/tools ## the documentation site, into build/docs; a broken reference is an error
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs $(BUILD)/docs
+	@echo "The site starts at $(BUILD)/docs/index.html"
 
 lint: $(VENV)/installed $(VENV)/tools ## formatting, ruff, mypy, and the includes against the walk
 	tools/check_walk.py

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = False
     try:
         try:
-            options = _parser().parse_args(arguments)
+            options = parser().parse_args(arguments)
             debug = options.debug
             return int(options.run(options))
         finally:
@@ -61,7 +61,7 @@ def _say(message: str) -> None:
     print(f"aoizora: {_people(message)}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--debug", action="store_true", help="show stack traces")
     parser = argparse.ArgumentParser(
@@ -181,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     topology.add_arguments(command("topology", "draw a slice with its links and numbers", "aoizora topology v5e:4x4"))
     completion.add_arguments(
-        command("completion", "print a script that completes commands", "aoizora completion bash"), _parser
+        command("completion", "print a script that completes commands", "aoizora completion bash"), parser
     )
 
     cache = command("cache", "list, show or clear the plan cache", "aoizora cache list")
