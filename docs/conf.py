@@ -21,7 +21,18 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ["workload", "topology", "candidates", "ir", "prediction", "placement", "ranking", "planner", "simulation", "baseline"]
+ROOMS = [
+    "workload",
+    "topology",
+    "candidates",
+    "ir",
+    "prediction",
+    "placement",
+    "ranking",
+    "planner",
+    "simulation",
+    "baseline",
+]
 
 
 def write_headers(app: Sphinx) -> None:
