@@ -189,10 +189,12 @@ def test_what_is_priced_otherwise_is_noted() -> None:
 
 
 def test_check_finds_what_the_plan_says_of_todays_deployments(
-    recorded_plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded_plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planner priced the same deployment from the recorded program, this compiles it anew."""
+    """The planner priced the same deployment from the recorded program, this compiles it anew, once."""
     pytest.importorskip("libtpu", reason="libtpu is not installed")
+    found = deployed.check(recorded_plan, deployed.read_keys(["ici_data_parallelism=2"]))
+    monkeypatch.setattr(deployed, "check", lambda *_: found)
     recorded_plan.save(tmp_path / "plan.json")
     expected = next(c for c in recorded_plan.data["comparisons"] if c["name"].startswith("data 2 x context 2"))
     assert main(["check", str(tmp_path / "plan.json"), "ici_data_parallelism=2"]) == 0
@@ -200,6 +202,8 @@ def test_check_finds_what_the_plan_says_of_todays_deployments(
     assert float(today.split()[1]) == pytest.approx(expected["passes_step_seconds"] * 1e3, rel=0.02)
     assert float(plan.split()[1]) == pytest.approx(recorded_plan.data["best"]["passes_step_seconds"] * 1e3, abs=0.01)
     assert "s a video of 50 steps" in summary
+    assert main(["check", str(tmp_path / "plan.json"), "ici_data_parallelism=2", "--json"]) == 0
+    assert f"{json.loads(capsys.readouterr().out)['step_seconds'] * 1e3:.2f}" == today.split()[1]
 
 
 def test_a_mesh_that_jax_cannot_lay_is_infeasible_at_once(recorded_plan: Plan) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from report_plans import spread
 
-from aoizora import InvalidRequest, Plan, _core
-from aoizora.cli import main, parser
+from aoizora import InvalidRequest, Plan, _core, cli
+from aoizora.cli import main
 from aoizora.report import page, view
 from aoizora.report.progress import ProgressLine
 
@@ -266,7 +266,7 @@ def test_the_command_on_the_page_makes_the_plan_again(recorded_plan: Plan) -> No
     data["request"] |= {"cfg": False, "steps": 7, "frames": 25, "reserved_hbm_bytes": 3 * 2**29}
     data["settings"] |= {"ulysses": False, "verify": 2, "survivor_fraction": 0.25}
     words = shlex.split(page.plan_command(Plan(data), "my plan.json"))
-    options = parser().parse_args(words[1:])
+    options = cli.parser().parse_args(words[1:])
     assert (options.model, options.size, options.frames) == ("wan2.1-1.3b", "480x832", 25)
     assert (options.slice, options.no_cfg, options.steps, options.out) == ("v5e:2x2", True, 7, "my plan.json")
     assert (options.reserve_hbm, options.verify, options.survivors) == (3 * 2**29, 2, 0.25)
@@ -362,7 +362,7 @@ def test_slices_of_other_shapes_are_drawn(capsys: pytest.CaptureFixture[str]) ->
 
 
 def commands() -> list[str]:
-    return next(list(a.choices) for a in parser()._actions if a.dest == "==SUPPRESS==" or a.choices)
+    return next(list(a.choices) for a in cli.parser()._actions if a.dest == "==SUPPRESS==" or a.choices)
 
 
 @pytest.mark.parametrize("command", commands())
@@ -372,7 +372,7 @@ def test_every_command_has_help_with_an_example_that_reads(command: str, capsys:
     example = capsys.readouterr().out.split("example:\n")[1].strip()
     words = shlex.split(example)
     assert words[:2] == ["aoizora", command]
-    assert callable(parser().parse_args(words[1:]).run)
+    assert callable(cli.parser().parse_args(words[1:]).run)
 
 
 def test_bash_completes_every_command_and_its_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,4 +152,7 @@ def test_the_command_prints_the_table_and_the_worst_exit_code(
     assert main([*arguments, "--quiet"]) == 0
     again = capsys.readouterr()
     assert (again.err, "kept" in again.out) == ("", True)
+    assert main([*arguments, "--quiet", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["outcome"]) == (FITTING, "kept")
     assert main(["sweep", str(tmp_path / "none.toml")]) == 2

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 SHELLS = ("bash", "zsh", "tcsh")
 # What these arguments take are files; everything else is a name or a number.
 _FILES = {"plan", "file", "first", "second", "out", "config", "slice", "store", "judge"}
 
 
-def add_arguments(parser: argparse.ArgumentParser, whole: Callable[[], argparse.ArgumentParser]) -> None:
-    """whole: makes the parser of all commands."""
+def add_arguments(parser: argparse.ArgumentParser, whole: argparse.ArgumentParser) -> None:
+    """whole: the parser of all commands, complete when the command runs."""
     parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
-    parser.set_defaults(run=lambda options: run(options, whole()))
+    parser.set_defaults(run=lambda options: run(options, whole))
 
 
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

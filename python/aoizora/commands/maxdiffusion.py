@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 
@@ -16,6 +17,7 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="plan.json")
     parser.add_argument("keys", nargs="*", metavar="KEY=VALUE", help="as on MaxDiffusion's command line (stock)")
     parser.add_argument("--config", default=None, metavar="FILE", help="its yml")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=check)
 
 
@@ -33,6 +35,13 @@ def check(options: argparse.Namespace) -> int:
 
     found = deployed.check(Plan.load(options.plan), deployed.read_keys(options.keys, options.config))
     candidate = found.deployment.candidate
+    if options.json:
+        print(json.dumps({
+            "candidate": candidate, "notes": found.deployment.notes, "step_seconds": found.step_seconds,
+            "best_order_step_seconds": found.best_order_step_seconds, "plan_step_seconds": found.plan_step_seconds,
+            "percent": found.percent, "video_seconds": found.video_seconds, "steps": found.steps,
+        }))  # fmt: skip
+        return 0
     mesh = " x ".join(f"{axis['name']} {axis['size']}" for axis in candidate["mesh"] if axis["size"] > 1)
     print(f"today   {found.step_seconds * 1e3:9.2f} ms a step: {mesh or 'one device'}, {candidate['attention']}")
     print(f"plan    {found.plan_step_seconds * 1e3:9.2f} ms a step")
