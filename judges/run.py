@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from judges import netns_checks, simgrid_checks
+from judges import calibration_checks, netns_checks, simgrid_checks
 from judges.netns import mesh
 from judges.table import Table
 
@@ -91,6 +91,8 @@ def _namespaces(programs: dict[str, Path]) -> dict[str, Check]:
         "Sockets on 2x4": lambda: [netns_checks.sockets(sockets, (2, 4))],
         "Sockets on 4x4": lambda: [netns_checks.sockets(sockets, (4, 4))],
         "JAX on 2x4": lambda: netns_checks.jax_collectives(sockets),
+        "Calibrate on 2x4": lambda: [calibration_checks.calibrate((2, 4))],
+        "Measure on 2x2": lambda: [calibration_checks.measure()],
     }
 
 

@@ -17,6 +17,9 @@ from aoizora import _core
 COLLECTIVES = ("collective-permute", "all-gather", "all-reduce", "reduce-scatter", "all-to-all")
 KERNELS = ("matmul", "attention")
 
+TILE_BYTES = 4 * 8 * 128
+"""Payloads are whole tiles of a TPU's memory a device: of others XLA:TPU makes another collective."""
+
 HEADS, QUERIES, HEAD_DIM = 8, 2048, 128
 """Of the attention kernel's microbenchmarks; its blocks are the planner's default, 512."""
 
@@ -52,7 +55,7 @@ def collective_cases(slice_json: dict[str, Any], kinds: Iterable[str], sizes_byt
         if kind in ("reduce-scatter", "all-to-all"):  # they share links as the others do: the first and the last
             over = {what: shapes[what] for what in [*list(shapes)[:1], *list(shapes)[-1:]]}
         for (what, groups), size in itertools.product(over.items(), sorted(sizes_bytes)):
-            unit = 4 * (1 if kind == "collective-permute" else len(groups[0]))
+            unit = TILE_BYTES * (1 if kind == "collective-permute" else len(groups[0]))
             case = Case(kind, what, max(1, round(size / unit)) * unit, groups)
             if case not in result:
                 result.append(case)
@@ -126,7 +129,7 @@ def kernel_cases(kinds: Iterable[str], on_tpu: bool) -> list[Case]:
     """A CPU takes smaller matrices, and has no attention kernel."""
     result = []
     if "matmul" in kinds:
-        result += [Case("matmul", "square", side) for side in ((2048, 4096, 6144) if on_tpu else (256, 512))]
+        result += [Case("matmul", "square", side) for side in ((2048, 4096) if on_tpu else (256, 512))]
     if "attention" in kinds and on_tpu:
         what = f"{HEADS} heads, {QUERIES} queries"
         result += [Case("attention", what, keys) for keys in (2048, 8192)]

@@ -14,8 +14,8 @@ from aoizora.errors import InvalidRequest
 
 _FREE = 1e29
 """A rate at which bytes take no time."""
-_SAME = 0.03
-"""Rates that differ by less are not told apart."""
+_SAME = 0.1
+"""A limit of one flow that is not further than this below a link's rate is noise."""
 _NOTHING = 1e-5
 """A number that makes less than this of every time it is part of is none."""
 _SHOWS = 0.05

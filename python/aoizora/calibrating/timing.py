@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from aoizora.calibrating.cases import HEAD_DIM, HEADS, QUERIES, Case
+from aoizora.calibrating.cases import HEAD_DIM, HEADS, QUERIES, TILE_BYTES, Case
 from aoizora.errors import InvalidRequest
 from aoizora.models.attention import attention
 from aoizora.models.sharding import Sharding
 
 Step = Callable[[jax.Array], jax.Array]
+Array = Callable[[tuple[int, ...], Any, NamedSharding], jax.Array]
 
 _MOST_ROUNDS = 2000
 _ATTEMPTS = 3
@@ -47,7 +48,7 @@ class Meeting:
         self._wait: Callable[[], object] | None = None
         if jax.process_count() > 1:
             mesh = Mesh(np.array(devices), ("all",))
-            ones = _array(mesh, (len(devices),), jnp.float32)
+            ones = _zeros((len(devices),), jnp.float32, NamedSharding(mesh, PartitionSpec("all")))
             total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))
             self._wait = lambda: jax.block_until_ready(total(ones))
 
@@ -92,23 +93,29 @@ def seconds_of(case: Case, devices: Sequence[jax.Device], meeting: Meeting, effo
     return (full - empty) / (2 * rounds)
 
 
-def program(case: Case, devices: Sequence[jax.Device]) -> Program:
+def _zeros(shape: tuple[int, ...], dtype: Any, sharding: NamedSharding) -> jax.Array:
+    """Which every operation here leaves zeros."""
+    part = np.zeros(sharding.shard_shape(shape), dtype)
+    return jax.make_array_from_callback(shape, sharding, lambda _: part)
+
+
+def program(case: Case, devices: Sequence[jax.Device], array: Array = _zeros) -> Program:
     """Runs the case two times as often as it is told, each when the one before has ended on all devices it joins.
 
     Two a round, so that what one writes the other reads and the compiler copies nothing between rounds; of permutes
     the second goes back where the first came from, which nobody could otherwise wait for.
     """
     if case.kind == "attention":
-        return _attention(case, devices)
+        return _attention(case, devices, array)
     if case.kind == "matmul":
-        on_tpu = devices[0].platform == "tpu"
-        return _looped(_mesh(devices, None), _product, (case.size, case.size), jnp.bfloat16 if on_tpu else jnp.float32)
+        dtype = jnp.bfloat16 if devices[0].platform == "tpu" else jnp.float32
+        return _looped(_mesh(devices, None), _product, _product, array, (case.size, case.size), dtype)
     permute = case.kind == "collective-permute"
     members = 1 if permute else len(case.groups[0])
-    words = case.size // 4 // (members if case.kind == "all-gather" else 1)
+    tiles = case.size // TILE_BYTES // (members if case.kind == "all-gather" else 1)
     mesh = _mesh(devices, None if permute else case.groups)
     back = case._replace(groups=tuple((b, a) for a, b in case.groups)) if permute else case
-    return _looped(mesh, _step(case, members), (words,), jnp.float32, _step(back, members))
+    return _looped(mesh, _step(case), _step(back), array, (tiles, 8, 128), jnp.float32)
 
 
 def _mesh(devices: Sequence[jax.Device], groups: Sequence[Sequence[int]] | None) -> Mesh:
@@ -119,42 +126,30 @@ def _mesh(devices: Sequence[jax.Device], groups: Sequence[Sequence[int]] | None)
     return Mesh(grid, ("group", "member"))
 
 
-def _array(mesh: Mesh, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """Zeros, which every operation here leaves zeros; the first dimension divided over all devices."""
-    sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-
-    def part(index: tuple[slice, ...]) -> np.ndarray:
-        begin, end, _ = index[0].indices(shape[0])
-        return np.zeros((end - begin, *shape[1:]), dtype)
-
-    return jax.make_array_from_callback(shape, sharding, part)
-
-
-def _step(case: Case, members: int) -> Step:
+def _step(case: Case) -> Step:
     """One of a collective, its result as large as its operand."""
     if case.kind == "collective-permute":
         return lambda x: jax.lax.ppermute(x, "member", case.groups)
     if case.kind == "all-reduce":
         return lambda x: jax.lax.psum(x, "member")
     if case.kind == "all-to-all":
-        return lambda x: jax.lax.all_to_all(x.reshape(members, -1), "member", 0, 0).reshape(-1)
+        return lambda x: jax.lax.all_to_all(x, "member", 0, 0, tiled=True)
     if case.kind == "all-gather":
         # The barrier keeps the compiler from gathering only what is read.
         return lambda x: jax.lax.optimization_barrier(jax.lax.all_gather(x, "member", tiled=True))[: x.shape[0]]
-    return lambda x: jax.lax.dynamic_update_slice(x, jax.lax.psum_scatter(x, "member", tiled=True), (0,))
+    return lambda x: jax.lax.dynamic_update_slice(x, jax.lax.psum_scatter(x, "member", tiled=True), (0, 0, 0))
 
 
 def _product(x: jax.Array) -> jax.Array:
     return jnp.dot(x, x)
 
 
-def _looped(mesh: Mesh, step: Step, shape: tuple[int, ...], dtype: Any, back: Step | None = None) -> Program:
-    """`shape` is one device's; `back` is the second of a round."""
-    second = step if back is None else back
+def _looped(mesh: Mesh, first: Step, second: Step, array: Array, shape: tuple[int, ...], dtype: Any) -> Program:
+    """`shape` is one device's."""
 
     def rounds(count: jax.Array, x: jax.Array) -> jax.Array:
         def two(_: jax.Array, x: jax.Array) -> jax.Array:
-            return second(jax.lax.optimization_barrier(step(x)))
+            return second(jax.lax.optimization_barrier(first(x)))
 
         return jax.lax.fori_loop(0, count, two, x)
 
@@ -162,11 +157,11 @@ def _looped(mesh: Mesh, step: Step, shape: tuple[int, ...], dtype: Any, back: St
     looped = jax.jit(
         jax.shard_map(rounds, mesh=mesh, in_specs=(PartitionSpec(), divided), out_specs=divided, check_vma=False)
     )
-    whole = _array(mesh, (shape[0] * mesh.size, *shape[1:]), dtype)
-    return Program(looped, (whole,))
+    whole = (shape[0] * mesh.size, *shape[1:])
+    return Program(looped, (array(whole, dtype, NamedSharding(mesh, divided)),))
 
 
-def _attention(case: Case, devices: Sequence[jax.Device]) -> Program:
+def _attention(case: Case, devices: Sequence[jax.Device], array: Array) -> Program:
     """The kernel on every device, as the planner prices it: whole blocks, nothing masked."""
     mesh = Mesh(np.array(devices), ("all",))
     sharding = Sharding(mesh, {"mesh": [{"name": "all", "size": len(devices)}], "rules": {}})
@@ -179,9 +174,6 @@ def _attention(case: Case, devices: Sequence[jax.Device]) -> Program:
 
     on_all = NamedSharding(mesh, PartitionSpec())
 
-    def zeros(length: int) -> jax.Array:
-        shape = (1, HEADS, length, HEAD_DIM)
-        return jax.make_array_from_callback(shape, on_all, lambda _: np.zeros(shape, jnp.bfloat16))
-
-    looped = jax.jit(rounds, out_shardings=on_all)
-    return Program(looped, (zeros(QUERIES), zeros(case.size), zeros(case.size)))
+    lengths = (QUERIES, case.size, case.size)
+    arguments = tuple(array((1, HEADS, length, HEAD_DIM), jnp.bfloat16, on_all) for length in lengths)
+    return Program(jax.jit(rounds, out_shardings=on_all), arguments)
