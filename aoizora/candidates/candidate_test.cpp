@@ -310,6 +310,25 @@ BOOST_AUTO_TEST_CASE(the_reason_why_a_candidate_is_illegal_is_given_exactly_wher
   }
 }
 
+BOOST_AUTO_TEST_CASE(a_sequence_on_an_argument_is_divided_evenly) {
+  Workload w;
+  w.name = "program";
+  w.axes = {{"sequence", 10, AxisKind::sequence}, {"embed", 8, AxisKind::weight}};
+  w.weights = {{"table", DType::f32, {{8, "embed"}}, 1}};
+  w.activations = {{"tokens", DType::s32, {{10, "sequence"}}, 1}};
+  const auto divided = [&] {
+    std::int64_t most = 1;
+    for (const auto& candidate : enumerate(w, slice_of(4), {}).candidates)
+      most = std::max(most, candidate.factor("sequence"));
+    return most;
+  };
+  BOOST_TEST(divided() == 4);  // padded to twelve
+  std::swap(w.weights.front(), w.activations.front());
+  w.weights.push_back(w.activations.front());
+  w.activations.clear();
+  BOOST_TEST(divided() == 2);
+}
+
 BOOST_AUTO_TEST_CASE(counts_only_shrink_and_every_fitting_one_is_kept) {
   for (const std::int64_t devices : {4, 8, 16}) {
     const Workload w = large(75600);

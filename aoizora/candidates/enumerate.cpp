@@ -70,6 +70,7 @@ struct AxisTable {
   std::vector<std::int64_t> sizes;     ///< all that its parts must divide
   std::vector<std::size_t> exclusive;  ///< earlier axes (itself included) that share a tensor with it
   bool on_tensor = false;
+  bool on_weight = false;  ///< what is an argument must divide evenly, a sequence too
 };
 
 bool fixed_on_activations(const Workload& workload, const Axis& axis) {
@@ -84,7 +85,7 @@ std::vector<AxisTable> axis_tables(const Workload& workload) {
   for (const bool weights : {false, true}) {
     for (const Axis& axis : workload.axes) {
       if (axis.kind != AxisKind::whole && (axis.kind == AxisKind::weight) == weights)
-        tables.push_back({&axis, {axis.size}, {}, false});
+        tables.push_back({&axis, {axis.size}, {}, false, false});
     }
   }
   const auto index = [&](const std::string& name) {
@@ -98,7 +99,10 @@ std::vector<AxisTable> axis_tables(const Workload& workload) {
       const std::size_t i = index(dim.axis);
       if (i == tables.size()) continue;
       tables[i].on_tensor = true;
-      if (!activation) tables[i].sizes.push_back(dim.size);
+      if (!activation) {
+        tables[i].sizes.push_back(dim.size);
+        tables[i].on_weight = true;
+      }
       if (activation && !fixed_on_activations(workload, *tables[i].axis)) continue;
       on.push_back(i);
     }
@@ -161,7 +165,8 @@ class Search {
       if ((parts - 1) * local >= table.axis->size) return false;
     }
     return std::all_of(table.sizes.begin(), table.sizes.end(), [&](std::int64_t size) {
-      return size % parts == 0 || (table.axis->kind == AxisKind::sequence && size == table.axis->size);
+      return size % parts == 0 ||
+             (table.axis->kind == AxisKind::sequence && !table.on_weight && size == table.axis->size);
     });
   }
 

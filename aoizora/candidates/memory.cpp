@@ -158,10 +158,11 @@ std::int64_t weight_sharding_factor(const Workload& workload, const Candidate& c
 
 // M̂ = M_w + the most that must be live at one moment of a block. The moments: an attention kernel, or a matrix that
 // reads a wide activation. M_act is the residual stream, M_attn what attention adds, M_tmp by how much the other moment
-// exceeds it.
+// exceeds it. Of a whole program only its arguments are certain to be in memory at once.
 MemoryEstimate memory_estimate(const Workload& workload, const Candidate& candidate) {
   MemoryEstimate result;
   result.weights_bytes = weights_bytes(workload, candidate);
+  if (workload.whole_program) return result;
   const double resident = resident_bytes(workload, candidate);
   result.activations_bytes = hbm_bytes({resident});
   double attention = result.activations_bytes;

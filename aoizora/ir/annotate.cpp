@@ -217,10 +217,13 @@ class Annotator {
       }
     }
     std::vector<Axes> dims(entries.size());
+    const auto is_first = [&](std::string_view logical) {
+      return std::find(options_.first.begin(), options_.first.end(), logical) != options_.first.end();
+    };
     const auto give = [&](bool first) {
       for (std::size_t d = 0; d < entries.size(); ++d) {
         const std::string_view logical = entries[d].logical;
-        if (logical.empty() || (logical == "batch" || logical == "sequence") != first) continue;
+        if (logical.empty() || is_first(logical) != first) continue;
         for (const std::string_view axis : axes_of(logical)) {
           if (std::find(used.begin(), used.end(), axis) != used.end()) continue;
           used.push_back(axis);

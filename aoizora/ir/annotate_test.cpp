@@ -68,6 +68,12 @@ BOOST_AUTO_TEST_CASE(an_activation_that_names_an_axis_twice_leaves_it_to_the_seq
   BOOST_TEST(annotated(R"(<@mesh, [{"stand_in_mlp"}, {"tensor"}]>)") == R"(<@mesh, [{"context"}, {"tensor"}]>)");
 }
 
+BOOST_AUTO_TEST_CASE(which_axes_come_first_can_be_said) {
+  const std::string activation = R"(<@mesh, [{"stand_in_heads"}, {"stand_in_mlp"}]>)";
+  BOOST_TEST(annotated(activation) == R"(<@mesh, [{"tensor"}, {"context"}]>)");
+  BOOST_TEST(annotate(activation, two_by_two(), {false, {"mlp"}}) == R"(<@mesh, [{}, {"context", "tensor"}]>)");
+}
+
 BOOST_AUTO_TEST_CASE(an_argument_that_names_an_axis_twice_is_refused) {
   const std::string argument = "{sdy.sharding = #sdy.sharding<@mesh, [{\"stand_in_mlp\"}, {\"stand_in_heads\"}]>}";
   BOOST_CHECK_THROW(annotated(argument), InvalidRequest);

@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "aoizora/candidates/memory.h"
+#include "aoizora/candidates/sharding.h"
 
 namespace aoizora::planner {
 namespace {
@@ -41,7 +46,7 @@ std::string main_difference(const ranking::Q2& best, const ranking::Q2& other) {
 
 }  // namespace
 
-std::string describe(const candidates::Candidate& candidate) {
+std::string describe(const candidates::Candidate& candidate, const workload::Workload& workload) {
   std::string text;
   for (const auto& axis : candidate.mesh) {
     if (axis.size > 1) text += (text.empty() ? "" : " x ") + axis.name + " " + std::to_string(axis.size);
@@ -52,7 +57,7 @@ std::string describe(const candidates::Candidate& candidate) {
     text += "; " + axis + " on ";
     for (std::size_t i = 0; i < mesh_axes.size(); ++i) text += (i > 0 ? "," : "") + mesh_axes[i];
   }
-  text += "; " + std::string(candidates::name(candidate.attention));
+  if (!workload.attentions.empty()) text += "; " + std::string(candidates::name(candidate.attention));
   for (const auto& [option, value] : candidate.compiler_options) text += "; " + option + "=" + value;
   return text;
 }
@@ -76,6 +81,45 @@ candidates::Candidate stock_candidate(const workload::Workload& workload, std::i
   return candidate;
 }
 
+std::vector<Deployment> deployments(const workload::Workload& workload, std::int64_t devices) {
+  std::vector<Deployment> result;
+  if (!workload.whole_program) {
+    const auto context = [&](std::int64_t data) { return std::to_string(devices / data); };
+    result.push_back({"stock, context " + context(1), stock_candidate(workload, 1, devices)});
+    const bool even = std::all_of(workload.axes.begin(), workload.axes.end(), [](const workload::Axis& axis) {
+      return axis.kind != workload::AxisKind::batch || axis.size % 2 == 0;
+    });
+    if (even && devices % 2 == 0 && devices > 2)
+      result.push_back({"data 2 x context " + context(2), stock_candidate(workload, 2, devices / 2)});
+    return result;
+  }
+  candidates::Candidate parallel;
+  parallel.mesh = {{"data", devices}, {"fsdp", 1}, {"context", 1}, {"tensor", 1}};
+  bool batched = false;
+  for (const auto& axis : workload.axes) {
+    batched = batched || axis.kind == workload::AxisKind::batch;
+    if (axis.kind != workload::AxisKind::whole)
+      parallel.rules[axis.name] =
+          axis.kind == workload::AxisKind::batch ? std::vector<std::string>{"data"} : std::vector<std::string>{};
+  }
+  if (devices < 2 || !batched || !candidates::illegal_because(workload, parallel).empty()) return result;
+  const std::string over = " over " + std::to_string(devices) + " devices";
+  result.push_back({"batch" + over, parallel});
+  std::optional<Deployment> sharded;
+  double least_bytes = candidates::weights_bytes(workload, parallel);
+  for (const auto& axis : workload.axes) {
+    if (axis.kind != workload::AxisKind::weight) continue;
+    candidates::Candidate candidate = parallel;
+    candidate.rules[axis.name] = {"data"};
+    const double bytes = candidates::weights_bytes(workload, candidate);
+    if (bytes >= least_bytes || !candidates::illegal_because(workload, candidate).empty()) continue;
+    least_bytes = bytes;
+    sharded = Deployment{"batch and the weights' " + axis.name + over, std::move(candidate)};
+  }
+  if (sharded) result.push_back(std::move(*sharded));
+  return result;
+}
+
 StockOrder stock_order(std::span<const candidates::MeshAxis> mesh, const topology::Slice& slice) {
   try {
     return {placement::mesh_utils_order(mesh, slice), false};
@@ -86,13 +130,19 @@ StockOrder stock_order(std::span<const candidates::MeshAxis> mesh, const topolog
 
 std::vector<std::string> searched(const Plan& plan) {
   const Settings& settings = plan.settings;
-  std::vector<std::string> lines{"attention: flash with gathered keys and values"};
-  if (settings.ulysses) lines.back() += ", and Ulysses";
+  std::vector<std::string> lines;
+  const bool attends = !plan.workload.attentions.empty();
+  if (attends) {
+    lines.emplace_back("attention: flash with gathered keys and values");
+    if (settings.ulysses) lines.back() += ", and Ulysses";
+  } else {
+    lines.emplace_back("activations: where the program constrains none, as the compiler propagates the arguments'");
+  }
   lines.push_back(
       settings.windowed_einsum
           ? "windowed einsum: the compiler's default, and off where the default uses it under row-major order"
           : "windowed einsum: the compiler's default");
-  lines.push_back("kernel blocks: 512 x 512 only");
+  if (attends) lines.emplace_back("kernel blocks: 512 x 512 only");
   lines.push_back("order of mesh axes on one dimension: data, fsdp, context, tensor only, major first");
   lines.push_back(std::string("mesh axes that divide no tensor: ") +
                   (plan.idle_axes_searched ? "searched too, for nothing else fits in HBM" : "not searched"));
@@ -102,7 +152,8 @@ std::vector<std::string> searched(const Plan& plan) {
 
 std::string why(const Plan& plan) {
   const ranking::Q2& best = plan.best.q2;
-  std::string text = "A block takes " + milliseconds(best.block_seconds) + ": " + parts(best) + ".";
+  const std::string unit = plan.workload.whole_program ? "step" : "block";
+  std::string text = "A " + unit + " takes " + milliseconds(best.block_seconds) + ": " + parts(best) + ".";
   if (plan.placements > 1 && best.block_seconds > 0) {
     text += " Its worst of " + std::to_string(plan.placements) + " placements would take " +
             percent(plan.worst_placement_block_seconds / best.block_seconds - 1) + " more.";
@@ -112,20 +163,21 @@ std::string why(const Plan& plan) {
       text += " " + comparison.name + ": " + comparison.reason + ".";
     } else if (comparison.ranked->passes_block_seconds > plan.best.passes_block_seconds) {
       text += " " + comparison.name + " takes " +
-              percent(comparison.ranked->passes_block_seconds / plan.best.passes_block_seconds - 1) +
-              " more a block, " + main_difference(best, comparison.ranked->q2) + ".";
+              percent(comparison.ranked->passes_block_seconds / plan.best.passes_block_seconds - 1) + " more a " +
+              unit + ", " + main_difference(best, comparison.ranked->q2) + ".";
     }
   }
   const auto same_rung = std::find_if(plan.runners_up.begin(), plan.runners_up.end(),
                                       [&](const Ranked& r) { return r.rung == plan.best.rung; });
   if (same_rung != plan.runners_up.end()) {
-    text +=
-        " The runner-up (" + describe(same_rung->candidate) + ") takes " + milliseconds(same_rung->q2.block_seconds);
+    text += " The runner-up (" + describe(same_rung->candidate, plan.workload) + ") takes " +
+            milliseconds(same_rung->q2.block_seconds);
     text += same_rung->q2.block_seconds > best.block_seconds ? ", " + main_difference(best, same_rung->q2) + "." : ".";
   } else if (!plan.runners_up.empty()) {
     const Ranked& next = plan.runners_up.front();
-    text += " The runner-up (" + describe(next.candidate) + ") takes " + milliseconds(next.passes_block_seconds) +
-            " by the HLO passes alone, which give this plan " + milliseconds(plan.best.passes_block_seconds) + ".";
+    text += " The runner-up (" + describe(next.candidate, plan.workload) + ") takes " +
+            milliseconds(next.passes_block_seconds) + " by the HLO passes alone, which give this plan " +
+            milliseconds(plan.best.passes_block_seconds) + ".";
   }
   return text;
 }

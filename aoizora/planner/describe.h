@@ -8,12 +8,21 @@
 
 namespace aoizora::planner {
 
-/// A sharding in one line: "data 2 x context 8; embed on context; ulysses; windowed einsum off".
-std::string describe(const candidates::Candidate& candidate);
+/// A sharding in one line: "data 2 x context 8; embed on context; ulysses; windowed einsum off". The attention kind is
+/// left out where the workload has no attention to choose for.
+std::string describe(const candidates::Candidate& candidate, const workload::Workload& workload);
 
 /// The deployment people run today: `data` x `context`, the workload's stock rules, keys gathered, the compiler's
 /// defaults.
 candidates::Candidate stock_candidate(const workload::Workload& workload, std::int64_t data, std::int64_t context);
+
+/// What people run today, to compare the plan with. A video model: all devices on context; data 2 and context the rest.
+/// A program: the batch over all devices with whole weights; and with the weights' largest axis divided as well.
+struct Deployment {
+  std::string name;
+  candidates::Candidate candidate;
+};
+std::vector<Deployment> deployments(const workload::Workload& workload, std::int64_t devices);
 
 /// jax mesh_utils' order by its defaults; where they raise, the one that splits physical axes. Throws Infeasible where
 /// that raises too.

@@ -155,7 +155,7 @@ json::object predicted_json(const Ranked& ranked, const Plan& plan, bool whole) 
                       {"outside_seconds", q2.outside_seconds},
                       {"step_seconds", q2.step_seconds},
                       {"block", std::move(block)}};
-  object["video_seconds"] = q2.step_seconds * static_cast<double>(plan.request.steps);
+  if (plan.request) object["video_seconds"] = q2.step_seconds * static_cast<double>(plan.request->steps);
   return object;
 }
 
@@ -210,8 +210,14 @@ json::object parameters_json(const workload::Workload& workload, const candidate
   return parameters;
 }
 
+/// What stands in a program's plan where a model's has its request.
+json::object program_json(const workload::Workload& workload) {
+  const json::value table = json::parse(workload::to_json(workload));
+  return {{"name", workload.name}, {"axes", table.at("axes")}};
+}
+
 json::object ranked_json(const Ranked& ranked, const Plan& plan, bool whole) {
-  json::object object{{"sharding", describe(ranked.candidate)},
+  json::object object{{"sharding", describe(ranked.candidate, plan.workload)},
                       {"candidate", json::parse(candidates::to_json(ranked.candidate))},
                       {"placement", placement_json(ranked.placement, plan.slice)},
                       {"predicted", predicted_json(ranked, plan, whole)},
@@ -232,7 +238,7 @@ json::object hbm_json(const Plan& plan) {
           {"weights_bytes", candidates::weights_bytes(plan.workload, plan.best.candidate)},
           {"arguments_bytes", plan.best.argument_bytes},
           {"limit_bytes", plan.slice.hardware.hbm_bytes.value},
-          {"reserved_bytes", plan.request.reserved_hbm_bytes},
+          {"reserved_bytes", plan.reserved_hbm_bytes},
           {"source", "the compiler's buffer assignment at full depth"}};
 }
 
@@ -337,7 +343,6 @@ std::string to_json(const Plan& plan) {
   json::object object{
       {"format", "aoizora plan"},
       {"version", 2},
-      {"request", json::parse(workload::to_json(plan.request))},
       {"slice", json::parse(topology::to_json(plan.slice))},
       {"links", links_json(plan.slice)},
       {"settings", json::parse(to_json(plan.settings))},
@@ -363,6 +368,15 @@ std::string to_json(const Plan& plan) {
       {"versions", json::value_from(plan.versions)},
       {"lost", json::value_from(plan.lost)},
       {"refused", json::value_from(plan.refused)}};
+  if (plan.request) {
+    object["request"] = json::parse(workload::to_json(*plan.request));
+  } else {
+    object["program"] = program_json(plan.workload);
+  }
+  if (plan.workload.attentions.empty()) {
+    object["attention"] = nullptr;
+    object["kernel_blocks"] = nullptr;
+  }
   return json::serialize(object);
 }
 

@@ -75,19 +75,27 @@ std::string gibibytes(double bytes) {
   return text;
 }
 
-/// The whole of Algorithm 1 for one request; each stage a member, in order.
+/// What is planned.
+struct Subject {
+  std::optional<workload::Request> request;
+  workload::Workload workload;
+  std::int64_t reserved_hbm_bytes = 0;
+};
+
+/// The whole of Algorithm 1 for one subject; each stage a member, in order.
 class Search {
  public:
-  Search(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
+  Search(const Subject& subject, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
          const std::function<bool(const Progress&)>& progress, CycleMemory* memory)
       : slice_(slice), settings_(settings), compiler_(compiler), progress_(progress), memory_(memory) {
-    plan_.request = request;
+    plan_.request = subject.request;
+    plan_.workload = subject.workload;
+    plan_.reserved_hbm_bytes = subject.reserved_hbm_bytes;
     plan_.slice = slice;
     plan_.settings = settings;
-    plan_.workload = workload::make_workload(request);
-    budget_bytes_ = slice.hardware.hbm_bytes.value - static_cast<double>(request.reserved_hbm_bytes);
+    budget_bytes_ = slice.hardware.hbm_bytes.value - static_cast<double>(plan_.reserved_hbm_bytes);
     if (budget_bytes_ < 1) {
-      throw Infeasible("nothing is left to plan with: " + gibibytes(static_cast<double>(request.reserved_hbm_bytes)) +
+      throw Infeasible("nothing is left to plan with: " + gibibytes(static_cast<double>(plan_.reserved_hbm_bytes)) +
                        " of HBM are reserved and a device of " + slice.name + " has " +
                        gibibytes(slice.hardware.hbm_bytes.value) + "; reserve less");
     }
@@ -222,7 +230,7 @@ class Search {
       };
       const auto at = scored.insert(std::upper_bound(scored.begin(), scored.end(), one, less), one);
       if (at == scored.begin() && compiled_.empty())
-        best_line_ = describe(one.candidate) + " (Q1 " + milliseconds(one.q1.seconds) + ")";
+        best_line_ = describe(one.candidate, workload()) + " (Q1 " + milliseconds(one.q1.seconds) + ")";
     });
     stage_1_seconds_ += seconds_since(start);
   }
@@ -298,8 +306,8 @@ class Search {
     require_one_that_fits();
     sort_compiled();
     const Compiled& first = compiled_.front();
-    best_line_ = milliseconds(first.block_seconds[first.best]) + " a block, " + describe(first.candidate) + "; " +
-                 first.placements[first.best].order;
+    best_line_ = milliseconds(first.block_seconds[first.best]) + " a block, " + describe(first.candidate, workload()) +
+                 "; " + first.placements[first.best].order;
     plan_.decision_seconds = seconds_since(started_);
     tell("decision", 0, 1, 1, started_);
   }
@@ -337,7 +345,7 @@ class Search {
         throw CompilerFailed("the compiler refused every survivor; the first failure: " + first_failure_);
       }
       throw Infeasible(message + ". A larger slice, fewer frames or a smaller size would help" +
-                       (plan_.request.reserved_hbm_bytes > 0 ? ", or reserving less HBM" : "") + ".");
+                       (plan_.reserved_hbm_bytes > 0 ? ", or reserving less HBM" : "") + ".");
     }
   }
 
@@ -380,7 +388,7 @@ class Search {
       const auto at =
           priced_seconds_.insert(std::upper_bound(priced_seconds_.begin(), priced_seconds_.end(), seconds), seconds);
       if (at == priced_seconds_.begin())
-        best_line_ = milliseconds(seconds) + " a block, " + describe(compiled.candidate);
+        best_line_ = milliseconds(seconds) + " a block, " + describe(compiled.candidate, workload());
       compiled_.push_back(std::move(compiled));
       drop_texts();
     });
@@ -414,7 +422,7 @@ class Search {
   void extract(Compiled& compiled, Answer& answer) const {
     const auto report_bytes = ir::read_memory_report(answer.memory_report).total_bytes;
     compiled.text = answer.text;
-    compiled.program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), compiled.candidate,
+    compiled.program = compiled_program(ir::read_hlo(std::move(answer.text)), workload(), compiled.candidate,
                                         slice_.hardware, ranking::Rung::passes);
     compiled.hbm_bytes = ranking::hbm_bytes_at_depth(compiled.program, report_bytes, workload().layers);
   }
@@ -428,19 +436,15 @@ class Search {
     compiled.best = least(compiled.block_seconds);
   }
 
-  /// What people deploy today (all chips on context; data 2 and context the rest) in jax mesh_utils' order, compiled
-  /// under that order. `sources` receives the comparison of each job.
+  /// What people deploy today in jax mesh_utils' order, compiled under that order. `sources` receives the comparison of
+  /// each job.
   std::vector<Job> stock_jobs(std::vector<std::size_t>& sources) {
-    const auto devices = static_cast<std::int64_t>(slice_.devices.size());
-    std::vector<std::int64_t> data_sizes{1};
-    if (plan_.request.batch() % 2 == 0 && devices % 2 == 0 && devices > 2) data_sizes.push_back(2);
     std::vector<Job> jobs;
-    for (const std::int64_t data : data_sizes) {
+    for (Deployment& deployment : deployments(workload(), static_cast<std::int64_t>(slice_.devices.size()))) {
       Comparison comparison;
       Ranked ranked;
-      ranked.candidate = stock_candidate(workload(), data, devices / data);
-      comparison.name = (data == 1 ? "stock, context " : "data 2 x context ") + std::to_string(devices / data);
-      comparison.name += ", jax mesh_utils order";
+      ranked.candidate = std::move(deployment.candidate);
+      comparison.name = deployment.name + ", jax mesh_utils order";
       try {
         auto order = stock_order(ranked.candidate.mesh, slice_);
         ranked.placement = std::move(order.placement);
@@ -479,14 +483,14 @@ class Search {
       return;
     }
     const auto report = ir::read_memory_report(answer.memory_report);
-    const auto program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), ranked.candidate,
+    const auto program = compiled_program(ir::read_hlo(std::move(answer.text)), workload(), ranked.candidate,
                                           slice_.hardware, ranking::Rung::passes);
     ranked.hbm_bytes = ranking::hbm_bytes_at_depth(program, report.total_bytes, workload().layers);
     if (ranked.hbm_bytes > budget_bytes_) {
       comparison.reason = does_not_fit(ranked.hbm_bytes, budget_bytes_);
       return;
     }
-    ranked.q2 = ranking::explain(program, ranked.placement, slice_, workload().layers);
+    ranked.q2 = explained(program, ranked.placement);
     ranked.passes_block_seconds = ranked.q2.block_seconds;
     ranked.passes_step_seconds = ranked.q2.step_seconds;
   }
@@ -549,12 +553,20 @@ class Search {
     }
   };
 
+  ranking::Q2 scored(const ranking::CompiledProgram& program, const placement::Placement& p,
+                     const ranking::Q2Options& options = {}) const {
+    return as_block(ranking::score(program, p, slice_, workload().layers, options), program);
+  }
+  ranking::Q2 explained(const ranking::CompiledProgram& program, const placement::Placement& p) const {
+    return as_block(ranking::explain(program, p, slice_, workload().layers), program);
+  }
+
   /// Q2 of a block under each placement.
   std::vector<double> block_seconds(const ranking::CompiledProgram& program,
                                     const std::vector<placement::Placement>& placements) const {
     ranking::Scorer scorer(program, slice_, workload().layers);
     std::vector<double> seconds;
-    for (const auto& p : placements) seconds.push_back(scorer.score(p).block_seconds);
+    for (const auto& p : placements) seconds.push_back(as_block(scorer.score(p), program).block_seconds);
     return seconds;
   }
 
@@ -563,7 +575,7 @@ class Search {
     result.source = source.signature;
     result.verified_seconds = seconds_since(started_);
     result.verified = source.placements[source.best];
-    const auto by_passes = ranking::score(source.program, result.verified, slice_, workload().layers);
+    const auto by_passes = scored(source.program, result.verified);
     result.passes_block_seconds = by_passes.block_seconds;
     result.passes_step_seconds = by_passes.step_seconds;
     result.compiled = Compiled{source.candidate, source.signature, source.q1, {}, {}, 0, source.placements, {}, 0};
@@ -571,7 +583,7 @@ class Search {
     const ir::Program program = ir::read_hlo(std::move(answer.text));
     learn(program);
     result.compiled.program =
-        ranking::extract(program, workload(), source.candidate, slice_.hardware, ranking::Rung::code);
+        compiled_program(program, workload(), source.candidate, slice_.hardware, ranking::Rung::code);
     result.compiled.block_seconds = block_seconds(result.compiled.program, source.placements);
     result.compiled.best = least(result.compiled.block_seconds);
     return result;
@@ -654,7 +666,7 @@ class Search {
     Cycles unknown_free = known_;
     for (const Fingerprint& print : prints) unknown_free.try_emplace(print, 0);
     const auto priced = [&](const Cycles& cycles) {
-      const auto lent = ranking::extract(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate,
+      const auto lent = compiled_program(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate,
                                          slice_.hardware, ranking::Rung::code);
       return block_seconds(lent, compiled.placements);
     };
@@ -707,7 +719,7 @@ class Search {
         c.best = least(c.block_seconds);
         return;
       }
-      auto program = ranking::extract(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware,
+      auto program = compiled_program(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware,
                                       ranking::Rung::code);
       if (is_windowed(program) && !is_windowed(c.program) &&
           !c.candidate.compiler_options.contains(windowed_einsum_off.first)) {
@@ -718,7 +730,7 @@ class Search {
       f.verified = c.placements[at];
       f.verified_seconds = seconds_since(started_);
       c.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
-      c.block_seconds[at] = ranking::score(program, c.placements[at], slice_, workload().layers).block_seconds;
+      c.block_seconds[at] = scored(program, c.placements[at]).block_seconds;
       f.own = std::move(program);
       c.best = least(c.block_seconds);
     });
@@ -731,7 +743,7 @@ class Search {
     result.placement = c.placements[c.best];
     result.rung = ranking::Rung::code;
     result.q1 = c.q1;
-    result.q2 = ranking::explain(f.program(result.placement), result.placement, slice_, workload().layers);
+    result.q2 = explained(f.program(result.placement), result.placement);
     result.passes_block_seconds = f.passes_block_seconds;
     result.passes_step_seconds = f.passes_step_seconds;
     result.hbm_bytes = c.hbm_bytes;
@@ -769,7 +781,7 @@ class Search {
       result.placement = c.placements[c.best];
       result.rung = ranking::Rung::passes;
       result.q1 = c.q1;
-      result.q2 = ranking::explain(c.program, result.placement, slice_, workload().layers);
+      result.q2 = explained(c.program, result.placement);
       result.passes_block_seconds = result.q2.block_seconds;
       result.passes_step_seconds = result.q2.step_seconds;
       result.hbm_bytes = c.hbm_bytes;
@@ -792,8 +804,8 @@ class Search {
     const Compiled& won =
         *std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return c.signature == f.source; });
     const placement::Placement& place = f.compiled.placements[f.compiled.best];
-    const double nominal = ranking::score(won.program, place, slice_, workload().layers).block_seconds;
-    double least_seconds = ranking::score(won.program, place, slice_, workload().layers, half).block_seconds;
+    const double nominal = scored(won.program, place).block_seconds;
+    double least_seconds = scored(won.program, place, half).block_seconds;
     std::string overtakes;
     const auto listed = std::min(compiled_.size(), static_cast<std::size_t>(1 + settings_.runners_up));
     for (std::size_t i = 0; i < listed; ++i) {
@@ -801,10 +813,10 @@ class Search {
       ranking::Scorer scorer(c.program, slice_, workload().layers, half);
       for (std::size_t p = 0; p < c.placements.size(); ++p) {
         if (c.block_seconds[p] < nominal) continue;
-        const double seconds = scorer.score(c.placements[p]).block_seconds;
+        const double seconds = as_block(scorer.score(c.placements[p]), c.program).block_seconds;
         if (seconds >= least_seconds) continue;
         least_seconds = seconds;
-        overtakes = describe(c.candidate) + "; " + c.placements[p].order;
+        overtakes = describe(c.candidate, workload()) + "; " + c.placements[p].order;
       }
     }
     return overtakes;
@@ -844,14 +856,14 @@ class Search {
 
   void lose(const candidates::Candidate& candidate, const std::string& reason) {
     note_failure(reason);
-    plan_.lost.push_back(describe(candidate) + ": " + reason);
+    plan_.lost.push_back(describe(candidate, workload()) + ": " + reason);
     std::sort(plan_.lost.begin(), plan_.lost.end());
   }
 
   void refuse(const candidates::Candidate& candidate, const placement::Placement& p, const Answer& answer) {
     note_failure(first_line(answer.failure));
-    plan_.refused.push_back(describe(candidate) + "; " + p.order + ": " + std::string(name(answer.outcome)) + ": " +
-                            first_line(answer.failure));
+    plan_.refused.push_back(describe(candidate, workload()) + "; " + p.order + ": " +
+                            std::string(name(answer.outcome)) + ": " + first_line(answer.failure));
     std::sort(plan_.refused.begin(), plan_.refused.end());
   }
 
@@ -960,7 +972,17 @@ class Search {
 
 Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
           const std::function<bool(const Progress&)>& progress, CycleMemory* memory) {
-  return Search(request, slice, settings, compiler, progress, memory).run();
+  const Subject subject{request, workload::make_workload(request), request.reserved_hbm_bytes};
+  return Search(subject, slice, settings, compiler, progress, memory).run();
+}
+
+Plan plan(const workload::Workload& workload, std::int64_t reserved_hbm_bytes, const topology::Slice& slice,
+          const Settings& settings, Compiler& compiler, const std::function<bool(const Progress&)>& progress,
+          CycleMemory* memory) {
+  if (reserved_hbm_bytes < 0) {
+    throw InvalidRequest("reserved_hbm_bytes is " + std::to_string(reserved_hbm_bytes) + "; it must be 0 or more");
+  }
+  return Search({std::nullopt, workload, reserved_hbm_bytes}, slice, settings, compiler, progress, memory).run();
 }
 
 }  // namespace aoizora::planner

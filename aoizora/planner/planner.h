@@ -29,8 +29,8 @@ class CycleMemory;
 struct Settings {
   double survivor_fraction = 0.15;
   std::int64_t survivor_floor = 12;
-  std::int64_t finalists = 2;  ///< the first so many by the passes may be compiled to compare their cycles
-  std::int64_t verify = 1;     ///< plans compiled to the end under their own placement
+  std::int64_t finalists = 2;    ///< the first so many by the passes may be compiled to compare their cycles
+  std::int64_t verify = 1;       ///< plans compiled to the end under their own placement
   std::int64_t runners_up = 10;  ///< at most so many are listed
   std::int64_t proxy_layers = 3;
   std::int64_t minimum_weight_sharding = 0;  ///< 0: from HBM
@@ -81,13 +81,14 @@ struct StageCount {
 
 /// The answer: s* and p*, why it won, and what was looked at.
 struct Plan {
-  workload::Request request;
+  std::optional<workload::Request> request;  ///< none where a table was planned
+  std::int64_t reserved_hbm_bytes = 0;
   topology::Slice slice;
   Settings settings;
   workload::Workload workload;
   Ranked best;
   std::vector<Ranked> runners_up;
-  std::vector<Comparison> comparisons;  ///< the stock deployment and data 2 x context rest
+  std::vector<Comparison> comparisons;  ///< what people deploy today: deployments()
   std::vector<StageCount> counts;
   std::vector<std::string> searched;  ///< attention kinds, windowed einsum, placements: what was looked at
   bool idle_axes_searched = false;    ///< nothing fits without a mesh axis that divides no tensor
@@ -98,8 +99,8 @@ struct Plan {
   std::int64_t placements = 0;               ///< distinct ones of the winner's sharding
   /// Block time and axis order of each of them that the compiler takes, best first.
   std::vector<std::pair<double, std::string>> priced_placements;
-  double decision_seconds = 0;               ///< from the start until sharding and placement were chosen
-  double verified_seconds = 0;               ///< until the compiler had finished them under their own placement
+  double decision_seconds = 0;   ///< from the start until sharding and placement were chosen
+  double verified_seconds = 0;   ///< until the compiler had finished them under their own placement
   std::string half_rate_winner;  ///< the order at half the ICI rate: empty where the same plan wins, else what would
   std::string why;               ///< one paragraph: what the winner does better than the runner-up
 };
@@ -110,6 +111,12 @@ struct Plan {
 /// (throws Interrupted).
 Plan plan(const workload::Request& request, const topology::Slice& slice, const Settings& settings, Compiler& compiler,
           const std::function<bool(const Progress&)>& progress = {}, CycleMemory* memory = nullptr);
+
+/// The same for any table, a user's own program's for one (workload::Workload::whole_program); the compiler answers for
+/// what the table describes.
+Plan plan(const workload::Workload& workload, std::int64_t reserved_hbm_bytes, const topology::Slice& slice,
+          const Settings& settings, Compiler& compiler, const std::function<bool(const Progress&)>& progress = {},
+          CycleMemory* memory = nullptr);
 
 /// plan.json: versioned, documented in docs/plan-format.md.
 std::string to_json(const Plan& plan);

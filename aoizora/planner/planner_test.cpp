@@ -113,6 +113,51 @@ BOOST_AUTO_TEST_CASE(Plan_DoesNotDependOnTheOrderOfAnswers) {
   }
 }
 
+// A table planned is the request planned whose table it is; only what the request alone says is not in the plan.
+BOOST_AUTO_TEST_CASE(Plan_OfATableIsThatOfItsRequest) {
+  Edited first(0, {}), second(0, {});
+  const Plan by_table = plan(workload::make_workload(recorded_request()), 0, topology::make_slice("v5e:2x2"),
+                             recorded_settings(), second);
+  json::value expected = json::parse(timeless(run(first)));
+  json::value got = json::parse(timeless(by_table));
+  const auto drop = [](json::value& value) {
+    for (const char* key : {"request", "program"}) value.as_object().erase(key);
+    value.at("best").at("predicted").as_object().erase("video_seconds");
+    for (json::value& r : value.at("runners_up").as_array()) r.at("predicted").as_object().erase("video_seconds");
+  };
+  BOOST_TEST(got.as_object().contains("program"));
+  BOOST_TEST(!got.as_object().contains("request"));
+  drop(expected);
+  drop(got);
+  BOOST_TEST(json::serialize(got) == json::serialize(expected));
+}
+
+// Priced whole, a proxy takes what it takes at the depth of its own text.
+BOOST_AUTO_TEST_CASE(Price_OfAWholeProgramIsItsStep) {
+  const auto request = recorded_request();
+  const auto slice = topology::make_slice("v5e:2x2");
+  auto whole = workload::make_workload(request);
+  whole.whole_program = true;
+  whole.layers = 1;
+  std::size_t compared = 0;
+  for (const auto& [key, answer] : recording()) {
+    if (answer.memory_report.empty() || answer.outcome != Answer::Outcome::ok) continue;
+    const auto proxy = compiled_program(ir::read_hlo(answer.text), workload::make_workload(request), {}, slice.hardware,
+                                        ranking::Rung::passes);
+    const auto program = compiled_program(ir::read_hlo(answer.text), whole, {}, slice.hardware, ranking::Rung::passes);
+    placement::Placement row_major;
+    for (std::size_t d = 0; d < slice.devices.size(); ++d)
+      row_major.devices.push_back(static_cast<topology::DeviceId>(d));
+    const auto all = as_block(ranking::score(program, row_major, slice, 1), program);
+    const auto step = ranking::score(proxy, row_major, slice, proxy.proxy_layers);
+    BOOST_TEST(all.block_seconds == step.step_seconds, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST(all.outside_seconds == 0);
+    BOOST_TEST(ranking::hbm_bytes_at_depth(program, 1000, 1) == 1000.0);
+    if (++compared == 3) break;
+  }
+  BOOST_TEST(compared == 3u);
+}
+
 /// Candidates of one kind of job, in the order asked.
 std::vector<candidates::Candidate> asked(const Edited& compiler, CompilerRung rung) {
   std::vector<candidates::Candidate> result;

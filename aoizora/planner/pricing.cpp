@@ -50,6 +50,25 @@ bool is_windowed(const ranking::CompiledProgram& program) {
   return false;
 }
 
+ranking::CompiledProgram compiled_program(const ir::Program& program, const workload::Workload& workload,
+                                          const candidates::Candidate& candidate, const topology::Hardware& hardware,
+                                          ranking::Rung rung) {
+  auto compiled = ranking::extract(program, workload, candidate, hardware, rung);
+  if (workload.whole_program) {
+    compiled.block = -1;
+    compiled.proxy_layers = 1;
+    compiled.stacked_argument_bytes = 0;
+  }
+  return compiled;
+}
+
+ranking::Q2 as_block(ranking::Q2 q2, const ranking::CompiledProgram& program) {
+  if (program.block >= 0) return q2;
+  q2.block_seconds = q2.step_seconds;
+  q2.outside_seconds = 0;
+  return q2;
+}
+
 PricedPlacements price_placements(const ranking::CompiledProgram& program, std::span<const candidates::MeshAxis> mesh,
                                   const topology::Slice& slice, std::int64_t layers,
                                   const ranking::Q2Options& options) {
@@ -58,7 +77,7 @@ PricedPlacements price_placements(const ranking::CompiledProgram& program, std::
       placement::distinct_axis_orders(mesh, slice, axes_in_use({mesh.begin(), mesh.end()}, program)).placements;
   priced.q2.reserve(priced.placements.size());
   ranking::Scorer scorer(program, slice, layers, options);
-  for (const auto& p : priced.placements) priced.q2.push_back(scorer.score(p));
+  for (const auto& p : priced.placements) priced.q2.push_back(as_block(scorer.score(p), program));
   return priced;
 }
 
@@ -70,7 +89,7 @@ std::string price_json(std::string text, const std::string& memory_report, const
   const auto workload = workload::read_workload(workload_json);
   const auto candidate = candidates::read_candidate(candidate_json);
   const auto slice = topology::make_slice(slice_name);
-  const auto program = ranking::extract(ir::read_hlo(std::move(text)), workload, candidate, slice.hardware,
+  const auto program = compiled_program(ir::read_hlo(std::move(text)), workload, candidate, slice.hardware,
                                         rung == "code" ? ranking::Rung::code : ranking::Rung::passes);
   ranking::Q2Options options;
   options.rate_scale = rate_scale;

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "aoizora/candidates/candidate.h"
+#include "aoizora/ir/program.h"
 #include "aoizora/placement/placement.h"
 #include "aoizora/ranking/q2.h"
 #include "aoizora/ranking/schedule.h"
 #include "aoizora/topology/slice.h"
+#include "aoizora/workload/workload.h"
 
 namespace aoizora::planner {
 
@@ -19,6 +21,14 @@ placement::PlacementOptions axes_in_use(const std::vector<candidates::MeshAxis>&
 
 /// Windowed einsum shows as loops inside the block that permute while they multiply.
 bool is_windowed(const ranking::CompiledProgram& program);
+
+/// What the planner prices of a compiled program: of a proxy the repeated block, of a whole program all of it.
+ranking::CompiledProgram compiled_program(const ir::Program& program, const workload::Workload& workload,
+                                          const candidates::Candidate& candidate, const topology::Hardware& hardware,
+                                          ranking::Rung rung);
+
+/// Q2 of a program without a block as that of one block that runs once; others as they are.
+ranking::Q2 as_block(ranking::Q2 q2, const ranking::CompiledProgram& program);
 
 /// Q2 of every distinct placement of one compiled sharding, in the placement room's order.
 struct PricedPlacements {

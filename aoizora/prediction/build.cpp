@@ -810,8 +810,13 @@ class Builder {
     }
   }
 
-  /// The loop that holds the block is the outermost one with the most FLOPs.
+  /// The loop that holds the block is the outermost one with the most FLOPs; a whole program is one block.
   void choose_block() {
+    if (workload_.whole_program) {
+      graph_.proxy_layers = 1;
+      for (Node& node : graph_.nodes) node.in_block = true;
+      return;
+    }
     std::int32_t block = -1;
     for (std::size_t l = 0; l < loops_.size(); ++l) {
       if (loops_[l].trips > 1 && (block < 0 || loops_[l].flops > loops_[block].flops))

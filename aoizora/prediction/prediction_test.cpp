@@ -199,6 +199,18 @@ BOOST_AUTO_TEST_CASE(Q1_BlocksAreAddedLinearlyInDepth) {
   BOOST_TEST(at_0 > 0);  // entry and exit stay
 }
 
+BOOST_AUTO_TEST_CASE(Q1_AWholeProgramIsItselfAtTheDepthOfItsText) {
+  const std::string text = recorded("stablehlo/flash_d2c4.mlir");
+  workload::Workload whole = table();
+  whole.whole_program = true;
+  whole.layers = 1;
+  const PredictionGraph graph = build_prediction_graph(ir::read_stablehlo(text), whole, {}, hardware());
+  const PredictionGraph proxy = graph_of(text);
+  BOOST_TEST(graph.proxy_layers == 1);
+  BOOST_TEST(score(graph, hardware(), 1).seconds == score(proxy, hardware(), proxy.proxy_layers).seconds,
+             boost::test_tools::tolerance(1e-9));
+}
+
 // One contraction x[2, rows, k] w[k, n] over a mesh, as Shardy prints it.
 std::string contraction(std::int64_t rows, const std::string& x, const std::string& w, const std::string& y) {
   const std::string x_type = "tensor<2x" + std::to_string(rows) + "x5120xbf16>";

@@ -156,6 +156,8 @@ void check(const Workload& workload) {
   }
   check_contractions(workload);
   for (const auto& [axis, mesh_axes] : workload.stock_rules) check_axis(workload, axis, "stock_rules");
+  if (workload.whole_program && workload.layers != 1)
+    invalid("workload.layers", "is " + std::to_string(workload.layers) + "; a whole program has 1");
 }
 
 template <typename T, typename Write>
@@ -192,7 +194,7 @@ constexpr std::pair<const char*, std::int64_t WanConfig::*> kConfigKeys[] = {
 std::string to_json(const Workload& workload) {
   json::object rules;
   for (const auto& [axis, mesh_axes] : workload.stock_rules) rules[axis] = json::value_from(mesh_axes);
-  const json::object document{
+  json::object document{
       {"name", workload.name},
       {"axes", array_of(workload.axes,
                         [](const Axis& a) {
@@ -222,6 +224,7 @@ std::string to_json(const Workload& workload) {
       {"block_flops", workload.block_flops},
       {"total_flops", workload.total_flops},
   };
+  if (workload.whole_program) document["whole_program"] = true;
   return json::serialize(document);
 }
 
@@ -247,6 +250,8 @@ Workload read_workload(const std::string& source) {
           list<std::string>(member.value(), fields.path("stock_rules"), text);
     }
   }
+  if (const json::value* whole = fields.find("whole_program"))
+    result.whole_program = boolean(*whole, fields.path("whole_program"));
   fields.done();
   check(result);
   return result;

@@ -81,6 +81,9 @@ struct Workload {
   std::map<std::string, std::vector<std::string>> stock_rules;
   double block_flops = 0;  ///< multiply-adds x 2 of one block over the whole batch, attention included, nothing padded
   double total_flops = 0;  ///< the same for one denoising step: entry, all blocks, exit
+  /// The compiler is given the program itself, not a proxy of some layers: all of it is priced as one block that runs
+  /// once, its loops as they are. `layers` is 1.
+  bool whole_program = false;
 
   const Axis* find_axis(const std::string& axis) const;
 };

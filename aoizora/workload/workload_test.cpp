@@ -155,6 +155,14 @@ BOOST_AUTO_TEST_CASE(Workload_RoundTrips) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(Workload_AWholeProgramIsOneBlock) {
+  Workload workload = make_workload({});
+  workload.whole_program = true;
+  BOOST_CHECK_THROW(read_workload(to_json(workload)), InvalidRequest);
+  workload.layers = 1;
+  BOOST_TEST(read_workload(to_json(workload)).whole_program);
+}
+
 BOOST_AUTO_TEST_CASE(Request_RoundTripsAndTakesDefaults) {
   Request request = video(720, 1280, 81);
   request.model = "wan2.1-1.3b";

@@ -8,6 +8,7 @@ from aoizora.planning import plan
 from aoizora.serving import Config, active_strategy, apply_strategy_to_config, auto_shard, build_config
 
 if TYPE_CHECKING:
+    from aoizora.program_planning import plan_program
     from aoizora.programs import Ranking, rank
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "auto_shard",
     "build_config",
     "plan",
+    "plan_program",
     "rank",
 ]
 
@@ -35,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from aoizora import programs
 
         return getattr(programs, name)
+    if name == "plan_program":
+        from aoizora import program_planning
+
+        return program_planning.plan_program
     raise AttributeError(f"module 'aoizora' has no attribute {name!r}")

@@ -105,6 +105,9 @@ def parser() -> argparse.ArgumentParser:
         "--finalists", type=_whole, default=2, metavar="N", help="at most so many compiled with code generation (2)"
     )
     plan.add_argument("--min-weight-sharding", type=_whole, default=0, metavar="N", help="0: from HBM (default)")
+    plan.add_argument(
+        "--source", default="aoizora", metavar="NAME", help="whose transformer is compiled: aoizora or maxdiffusion"
+    )
     plan.add_argument("--no-ulysses", action="store_true", help="gathered keys and values only")
     plan.add_argument("--no-windowed-einsum-search", action="store_true", help="the compiler's default only")
     plan.add_argument("--workers", type=_whole, default=None, metavar="N", help="compiler processes (one a core)")
@@ -277,6 +280,7 @@ def _plan(options: argparse.Namespace) -> int:
             use_cache=not options.no_cache,
             progress=progress,
             record_folder=options.record,
+            source=options.source,
         )
     finally:
         progress.close()

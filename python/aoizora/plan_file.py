@@ -20,8 +20,9 @@ VERSION = 2
 READABLE = (1, VERSION)  # what a version lacks, its readers say
 # What every reader of a plan relies on; a file without one of them is refused at once.
 _REQUIRED: dict[str, type | tuple[type, ...]] = {
-    "request": dict, "slice": dict, "layers": int, "tokens": int, "mesh": dict, "axis_rules": list, "attention": str,
-    "kernel_blocks": dict, "compiler_options": dict, "parameters": dict, "best": dict, "hbm": dict, "placements": dict,
+    "slice": dict, "layers": int, "tokens": int, "mesh": dict, "axis_rules": list,
+    "attention": (str, type(None)), "kernel_blocks": (dict, type(None)),
+    "compiler_options": dict, "parameters": dict, "best": dict, "hbm": dict, "placements": dict,
     "comparisons": list, "why": str, "half_rate_winner": str, "searched": list, "counts": list, "runners_up": list,
     "versions": list, "lost": list, "refused": list, "settings": dict,
 }  # fmt: skip
@@ -48,6 +49,9 @@ class Plan:
         for key, kind in _REQUIRED.items():
             if not isinstance(data.get(key), kind):
                 raise InvalidRequest(f'not a plan: "{key}" is missing or of the wrong type; plan again')
+        subjects = [key for key in ("request", "program") if isinstance(data.get(key), dict)]
+        if len(subjects) != 1 or (subjects == ["request"] and None in (data["attention"], data["kernel_blocks"])):
+            raise InvalidRequest('not a plan: it must have a "request" with attention or a "program"; plan again')
         self.data = data
 
     @classmethod
@@ -114,8 +118,45 @@ class Plan:
         candidate: dict[str, Any] = self.data["best"]["candidate"]
         return candidate
 
+    @property
+    def is_of_program(self) -> bool:
+        """Whether a program of the user's own was planned (plan_program), not a video model's request."""
+        return "program" in self.data
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The video request. Raises InvalidRequest where a program was planned."""
+        if self.is_of_program:
+            raise InvalidRequest(
+                f"this plan is of the program {self.data['program'].get('name')!r}, not of a video model: use its "
+                "mesh(), shardings() and logical_axis_rules(); docs/programs.md says how"
+            )
+        request: dict[str, Any] = self.data["request"]
+        return request
+
+    def logical_axis_rules(self) -> list[tuple[str, Any]]:
+        """The rules as flax takes them (flax.linen.logical_axis_rules): logical axis, mesh axes or None."""
+        if self.is_of_program:
+            from aoizora.logical_axes import flax_rules
+
+            return flax_rules(self.data["program"], self.axis_rules)
+        return [(axis, mesh_axes or None) for axis, mesh_axes in self.axis_rules.items()]
+
+    def shardings(self, tree: Any, mesh: Mesh | None = None) -> Any:
+        """A NamedSharding for each array of a program's arguments, in their structure: `tree` is the tuple of them, or
+        the dict of those by keyword. Arrays that the plan does not know are whole. mesh: Plan.mesh() by default."""
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        mesh = self.mesh() if mesh is None else mesh
+        specs = self.partition_specs()
+        return jax.tree_util.tree_map_with_path(
+            lambda path, _: NamedSharding(mesh, specs.get(jax.tree_util.keystr(path), PartitionSpec())), tree
+        )
+
     def partition_specs(self) -> dict[str, PartitionSpec]:
-        """Parameter name -> PartitionSpec; block parameters carry the stacked layer dimension first."""
+        """Parameter name -> PartitionSpec; block parameters carry the stacked layer dimension first. Of a program: the
+        path of each array in its args or kwargs, as jax.tree_util.keystr writes it."""
         from jax.sharding import PartitionSpec
 
         return {

@@ -1,8 +1,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "aoizora/candidates/candidate.h"
 #include "aoizora/ir/annotate.h"
@@ -34,10 +36,13 @@ void bind_ir(nb::module_& m) {
       nb::arg("program"), nb::arg("slice"), no_gil, "Steps of the schedule that ranking reads off a program.");
   m.def(
       "annotate",
-      [](const std::string& trace, const std::string& candidate_json, bool elide_constants) {
-        return ir::annotate(trace, aoizora::candidates::read_candidate(candidate_json), {elide_constants});
+      [](const std::string& trace, const std::string& candidate_json, bool elide_constants,
+         std::vector<std::string> first) {
+        return ir::annotate(trace, aoizora::candidates::read_candidate(candidate_json),
+                            {elide_constants, std::move(first)});
       },
       nb::arg("trace"), nb::arg("candidate_json"), nb::arg("elide_constants") = false,
+      nb::arg("first") = ir::AnnotateOptions{}.first,
       nb::call_guard<nb::gil_scoped_release>(),
       "The lowered program of a candidate from a trace on stand-in mesh axes. Raises ParseError, InvalidRequest.");
   m.def(

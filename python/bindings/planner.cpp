@@ -103,15 +103,21 @@ std::function<bool(const aoizora::planner::Progress&)> progress_of(const nb::obj
   };
 }
 
-std::string run(aoizora::planner::Compiler& compiler, const std::string& request_json, const std::string& slice,
-                const std::string& settings_json, const nb::object& progress, const nb::object& memory) {
+template <typename Plan>
+std::string released(const nb::object& progress, const nb::object& memory, Plan plan) {
   const auto callback = progress_of(progress);
   std::optional<PythonMemory> remembered;
   if (!memory.is_none()) remembered.emplace(memory);
   nb::gil_scoped_release release;
-  return aoizora::planner::to_json(aoizora::planner::plan(
-      aoizora::workload::read_request(request_json), aoizora::topology::make_slice(slice),
-      aoizora::planner::read_settings(settings_json), compiler, callback, remembered ? &*remembered : nullptr));
+  return aoizora::planner::to_json(plan(callback, remembered ? &*remembered : nullptr));
+}
+
+std::string run(aoizora::planner::Compiler& compiler, const std::string& request_json, const std::string& slice,
+                const std::string& settings_json, const nb::object& progress, const nb::object& memory) {
+  return released(progress, memory, [&](const auto& callback, auto* remembered) {
+    return aoizora::planner::plan(aoizora::workload::read_request(request_json), aoizora::topology::make_slice(slice),
+                                  aoizora::planner::read_settings(settings_json), compiler, callback, remembered);
+  });
 }
 
 }  // namespace
@@ -135,6 +141,21 @@ void bind_planner(nb::module_& m) {
       "record_folder keeps every answer for replay_plan. memory: an object with lookup(fingerprints) -> dict and\n"
       "remember(dict), cycles of fusions known from other plans. Returns plan.json's text.\n"
       "Raises InvalidRequest, Infeasible, CompilerFailed, Interrupted.");
+  m.def(
+      "plan_workload",
+      [](const std::string& workload_json, std::int64_t reserved_hbm_bytes, const std::string& slice,
+         const std::string& settings_json, nb::object queue, const nb::object& progress, const nb::object& memory) {
+        PythonCompiler compiler{std::move(queue)};
+        return released(progress, memory, [&](const auto& callback, auto* remembered) {
+          return aoizora::planner::plan(aoizora::workload::read_workload(workload_json), reserved_hbm_bytes,
+                                        aoizora::topology::make_slice(slice),
+                                        aoizora::planner::read_settings(settings_json), compiler, callback, remembered);
+        });
+      },
+      "workload_json"_a, "reserved_hbm_bytes"_a, "slice"_a, "settings_json"_a, "compiler"_a, "progress"_a = nb::none(),
+      "memory"_a = nb::none(),
+      "The same for any table, a program's for one. Raises InvalidRequest, ParseError, Infeasible, CompilerFailed,\n"
+      "Interrupted.");
   m.def(
       "cycles_of", [](std::string text) { return aoizora::planner::cycles_of(aoizora::ir::read_hlo(std::move(text))); },
       "text"_a, "Cycles by fingerprint of a code-generated program. Raises ParseError.");

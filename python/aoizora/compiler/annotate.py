@@ -59,6 +59,10 @@ def lowered_text(
     Without a kernel ("opaque") nothing will run the program: names of places and values of large constants are left
     out.
     """
+    given = getattr(build, "given", None)
+    if given is not None:
+        text, first = given(request, attention)
+        return _core.annotate(text, _readable(candidate, candidate), attention == "opaque", first)
     stand_in = getattr(build, "stand_in", None)
     traced_as = stand_in(request, candidate, attention) if stand_in is not None else None
     if traced_as is None:

@@ -5,9 +5,10 @@ test_compiler_private.py says what is expected of each name used here: it fails 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,6 +37,9 @@ _LOWERING_MODULES = (
 )
 
 
+_PLACES = {"jax_include_full_tracebacks_in_locations": True, "jax_traceback_in_locations_limit": 0}
+
+
 def preload() -> None:
     """Imports what lowering needs. Starts no backend and no thread."""
     for name in _LOWERING_MODULES:
@@ -49,8 +53,20 @@ def quiet_locations() -> None:
     them the text of a program is not a function of the program.
     """
     # A full traceback of no frames; without full tracebacks one frame would stay.
-    jax.config.update("jax_include_full_tracebacks_in_locations", True)
-    jax.config.update("jax_traceback_in_locations_limit", 0)
+    for name, value in _PLACES.items():
+        jax.config.update(name, value)
+
+
+@contextlib.contextmanager
+def without_places() -> Iterator[None]:
+    """Programs lowered inside have no source positions; then all is as it was."""
+    before = {name: getattr(jax.config, name) for name in _PLACES}
+    quiet_locations()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def propagate(program: Any, reshard: bool = False) -> str:

@@ -55,7 +55,8 @@ class WorkerQueue:
     `coordinates[d]` is the coordinate and core of device id d; `slice_name` is libtpu's name of the topology.
     `builder` is "module:function", called as function(request, candidate, mesh, layers, attention) with attention
     "opaque" for the propagate rung, "tpu" for the others; it returns (function, arguments). The mesh of the candidate
-    it gets is a list of {"name", "size"}, major first.
+    it gets is a list of {"name", "size"}, major first. Attributes of the function say more: `stand_in` and `given`
+    where candidates share a trace (annotate.py), `on_devices` where it needs the slice's devices at every rung.
     """
 
     def __init__(

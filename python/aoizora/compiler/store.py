@@ -166,20 +166,21 @@ def open_queue(
     slice_name: str,
     coordinates: Sequence[tuple[Sequence[int], int]],
     workers: int | None = None,
+    builder: str = DEFAULT_BUILDER,
 ) -> Iterator[WorkerQueue | StoredQueue]:
     """The compiler's queue, over the store of that path where one is given."""
     if store is None:
-        with WorkerQueue(request, slice_name, coordinates, workers) as queue:
+        with WorkerQueue(request, slice_name, coordinates, workers, builder=builder) as queue:
             yield queue
         return
     answers = AnswerStore(Path(store))
     try:
-        with StoredQueue(answers, request, slice_name, coordinates, workers) as stored:
+        with StoredQueue(answers, request, slice_name, coordinates, workers, builder=builder) as stored:
             yield stored
     finally:
         answers.close()
 
 
 def _decisive(request: dict[str, Any]) -> dict[str, Any]:
-    # The number of steps and the HBM left free change no program.
-    return {name: value for name, value in request.items() if name not in ("steps", "reserved_hbm_bytes")}
+    # The number of steps, the HBM left free and where a program's text lies change no program.
+    return {name: value for name, value in request.items() if name not in ("steps", "reserved_hbm_bytes", "folder")}

@@ -114,8 +114,10 @@ def _answer(
     layers = int(job.get("layers", 3))
     attention = "opaque" if rung == "propagate" else "tpu"
 
+    concrete = attention == "tpu" or getattr(build, "on_devices", False)
+
     def mesh_of(axes: dict[str, int]) -> jax.sharding.Mesh | jax.sharding.AbstractMesh:
-        return slice_.mesh(axes, job.get("placement"), concrete=attention == "tpu")
+        return slice_.mesh(axes, job.get("placement"), concrete)
 
     mesh = mesh_of(axes)
     program = annotate.lowered_text(build, request, candidate, layers, attention, mesh_of, traces)

@@ -188,7 +188,7 @@ def check(plan: Plan, keys: Mapping[str, Any]) -> Check:
     """
     from aoizora.compiler.store import open_queue
 
-    request = plan.data["request"]
+    request = plan.request
     described = plan.data["slice"]
     with tempfile.TemporaryDirectory() as folder:  # the plan's own numbers, whatever this version's are
         slice = str(Path(folder) / "slice.json")

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,14 +54,18 @@ def axis_rules(plan: Plan) -> list[list[Any]]:
     has the plan's collectives (docs/maxdiffusion.md). Norm and convolution names follow the axis whose dimension they
     share: nothing of the transformer's block hangs on them.
     """
-    rules = plan.axis_rules
+    return rules_of(plan.axis_rules, plan.data["attention"])
+
+
+def rules_of(rules: Mapping[str, Sequence[str]], attention: str) -> list[list[Any]]:
+    """The same of any sharding's rules and attention kind."""
 
     def axes(name: str) -> Any:
         mesh_axes = list(rules.get(name, ()))
         return None if not mesh_axes else mesh_axes[0] if len(mesh_axes) == 1 else mesh_axes
 
     batch, sequence, embed, heads, mlp = (axes(name) for name in ("batch", "sequence", "embed", "heads", "mlp"))
-    keys = None if plan.data["attention"] == "gathered" else sequence
+    keys = None if attention == "gathered" else sequence
     return [
         ["batch", batch],
         ["activation_batch", batch],
@@ -86,14 +90,33 @@ def axis_rules(plan: Plan) -> list[list[Any]]:
 
 def flax_rules(plan: Plan) -> list[tuple[str, Any]]:
     """The same as flax takes them."""
-    return [(name, _tuples(mesh_axes)) for name, mesh_axes in axis_rules(plan)]
+    return as_flax(axis_rules(plan))
+
+
+def as_flax(rules: Sequence[Sequence[Any]]) -> list[tuple[str, Any]]:
+    """Rules with tuples in place of lists."""
+    return [(name, _tuples(mesh_axes)) for name, mesh_axes in rules]
+
+
+def attention_name(kind: str) -> str:
+    """MaxDiffusion's name of an attention kind."""
+    if kind not in _ATTENTION:
+        raise InvalidRequest(f"MaxDiffusion has no attention {kind!r}; it has {', '.join(_ATTENTION)}")
+    return _ATTENTION[kind]
+
+
+def block_sizes(queries: int, keys: int) -> dict[str, Any]:
+    """flash_block_sizes for these blocks of the kernel."""
+    return {
+        "block_q": queries, "block_kv_compute": keys, "block_kv": keys, "block_q_dkv": queries,
+        "block_kv_dkv": keys, "block_kv_dkv_compute": keys, "block_q_dq": queries, "block_kv_dq": keys,
+        "use_fused_bwd_kernel": False,
+    }  # fmt: skip
 
 
 def settings(plan: Plan) -> dict[str, Any]:
     """Every key of its configuration that a plan decides."""
-    kind = plan.data["attention"]
-    if kind not in _ATTENTION:
-        raise InvalidRequest(f"MaxDiffusion has no attention {kind!r}; it has {', '.join(_ATTENTION)}")
+    request, attention = plan.request, attention_name(plan.data["attention"])
     shape = plan.mesh_shape
     foreign = [axis for axis, size in shape.items() if axis not in MESH_AXES and size > 1]
     if foreign:
@@ -105,19 +128,15 @@ def settings(plan: Plan) -> dict[str, Any]:
         **{f"ici_{axis}_parallelism": shape.get(axis, 1) for axis in MESH_AXES},
         **{f"dcn_{axis}_parallelism": 1 for axis in MESH_AXES},
         "logical_axis_rules": axis_rules(plan),
-        "attention": _ATTENTION[kind],
+        "attention": attention,
         "attention_sharding_uniform": False,
-        "flash_block_sizes": {
-            "block_q": queries, "block_kv_compute": keys, "block_kv": keys, "block_q_dkv": queries,
-            "block_kv_dkv": keys, "block_kv_dkv_compute": keys, "block_q_dq": queries, "block_kv_dq": keys,
-            "use_fused_bwd_kernel": False,
-        },
+        "flash_block_sizes": block_sizes(queries, keys),
         "flash_min_seq_length": 0,  # the kernel for cross attention too, as planned
         "ulysses_shards": -1,
         "ulysses_attention_chunks": 1,
         "mask_padding_tokens": True,
         "allow_split_physical_axes": True,
-        "per_device_batch_size": per_device_batch(int(plan.data["request"]["videos"]), devices),
+        "per_device_batch_size": per_device_batch(int(request["videos"]), devices),
     }  # fmt: skip
 
 
@@ -278,6 +297,27 @@ def is_importable() -> bool:
         return False
     places = (found.submodule_search_locations or []) if found else []
     return any((Path(place) / "pyconfig.py").is_file() for place in places)
+
+
+SOURCE_BUILDER = "aoizora.integrations.maxdiffusion_step:build"
+"""What builds its own transformer's program (aoizora.compiler.queue)."""
+
+
+def source_digest() -> str:
+    """Digest of its code, which decides its programs. Raises InvalidRequest where it is not importable."""
+    if not is_importable():
+        raise InvalidRequest(
+            "source is 'maxdiffusion', which is not importable here: put the src folder of a checkout of "
+            "AI-Hypercomputer/maxdiffusion on PYTHONPATH, with its requirements installed; or plan without a source"
+        )
+    import hashlib
+
+    found = importlib.util.find_spec("maxdiffusion")
+    digest = hashlib.sha256()
+    for place in (found.submodule_search_locations or []) if found else []:
+        for file in sorted(Path(place).rglob("*.py")):
+            digest.update(file.relative_to(place).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 # Device order

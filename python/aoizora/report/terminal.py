@@ -44,7 +44,9 @@ def gib(number: float) -> str:
 
 
 def title(plan: Plan) -> str:
-    request = plan.data["request"]
+    if plan.is_of_program:
+        return f"{plan.data['program']['name']}, {plan.data['slice']['name']}"
+    request = plan.request
     return (
         f"{request['model']}, {request['height']}x{request['width']}, {request['frames']} frames, "
         f"{plan.data['slice']['name']}"
@@ -84,9 +86,10 @@ def sharding_lines(plan: Plan) -> list[str]:
     for axis, mesh_axes in plan.axis_rules.items():
         if mesh_axes:
             lines.append(f"  {axis:<10} on {', '.join(mesh_axes)}")
-    blocks = plan.data["kernel_blocks"]
     lines += idle_lines(plan)
-    lines.append(f"  attention  {plan.data['attention']}, kernel blocks {blocks['queries']} x {blocks['keys']}")
+    blocks = plan.data["kernel_blocks"]
+    if blocks:
+        lines.append(f"  attention  {plan.data['attention']}, kernel blocks {blocks['queries']} x {blocks['keys']}")
     for option, value in plan.data["compiler_options"].items():
         lines.append(f"  compile with {option}={value}")
     return lines
@@ -147,15 +150,16 @@ LEGEND = (
 )
 
 
-def short(candidate: dict[str, Any]) -> str:
+def short(candidate: dict[str, Any], attention: bool = True) -> str:
     """A sharding in a few letters: "2/1/4/2 heads:t mlp:t gathered". Batch and sequence only where they are not on
-    data and context."""
+    data and context; attention where there is one to choose for."""
     parts = ["/".join(str(axis["size"]) for axis in candidate["mesh"])]
     usual = {"batch": ["data"], "sequence": ["context"]}
     for axis, mesh_axes in candidate["rules"].items():
         if mesh_axes and usual.get(axis) != mesh_axes:
             parts.append(f"{axis}:{''.join(name[0] for name in mesh_axes)}")
-    parts.append(candidate["attention"])
+    if attention:
+        parts.append(candidate["attention"])
     if candidate["compiler_options"]:
         parts.append("windowed-off" if any("windowed" in name for name in candidate["compiler_options"]) else "options")
     return " ".join(parts)
@@ -167,7 +171,7 @@ def runner_rows(plan: Plan) -> list[list[str]]:
         predicted = ranked["predicted"]
         rows.append(
             [
-                short(ranked["candidate"]),
+                short(ranked["candidate"], not plan.is_of_program),
                 ms(predicted["block_seconds"]),
                 ms(ranked["passes_block_seconds"]),
                 f"{ranked['hbm_bytes'] / GIB:.1f}",
@@ -201,13 +205,17 @@ def explain(plan: Plan) -> str:
     """The whole plan for people. Its first lines give the gain, then MaxDiffusion's line."""
     data = plan.data
     predicted = data["best"]["predicted"]
-    request = data["request"]
     lines = [f"Plan for {title(plan)}", "", "Gain over what people deploy (same cost model):"]
     lines += gain_lines(plan)
-    lines += ["", "MaxDiffusion:", maxdiffusion.mesh_line(plan), ""]
+    if plan.is_of_program:
+        lines += ["", f"Predicted: {ms(predicted['step_seconds'])} ms a step"]
+    else:
+        lines += ["", "MaxDiffusion:", maxdiffusion.mesh_line(plan), ""]
+        lines += [
+            f"Predicted: {ms(predicted['block_seconds'])} ms a block, {predicted['step_seconds']:.3f} s a step, "
+            f"{predicted['video_seconds']:.1f} s for {plan.request['steps']} steps"
+        ]
     lines += [
-        f"Predicted: {ms(predicted['block_seconds'])} ms a block, {predicted['step_seconds']:.3f} s a step, "
-        f"{predicted['video_seconds']:.1f} s for {request['steps']} steps",
         f"HBM: {gib(data['hbm']['bytes'])} of {gib(data['hbm']['limit_bytes'])} a device"
         + (f", {gib(data['hbm']['reserved_bytes'])} reserved" if data["hbm"]["reserved_bytes"] else ""),
         f"  ({data['hbm']['source']})",
@@ -250,7 +258,9 @@ def _seconds(count: dict[str, Any]) -> str:
 
 def defaults(plan: Plan) -> str:
     """What the request assumed, for the line under a plan."""
-    request = plan.data["request"]
+    if plan.is_of_program:
+        return f"Assumed: {gib(plan.data['hbm']['reserved_bytes'])} HBM reserved"
+    request = plan.request
     return (
         f"Assumed: {request['dtype']}, {request['videos']} video, CFG {'on' if request['cfg'] else 'off'} "
         f"(model batch {request['videos'] * (2 if request['cfg'] else 1)}), {request['steps']} steps, "

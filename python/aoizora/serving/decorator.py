@@ -168,7 +168,7 @@ _FREE = ("steps", "reserved_hbm_bytes")
 
 def _check_same_request(plan: Plan, request: Request) -> None:
     """A plan may serve only the request it was made for: every shape in it is static."""
-    made = plan.data["request"]
+    made = plan.request
     differs = [
         f"{name} {made.get(name)!r}, the request {value!r}"
         for name, value in request.planned().items()
