@@ -88,9 +88,10 @@ def whole_seconds(predicted: dict[str, Any]) -> float:
 
 def _facts(plan: Plan) -> list[list[str]]:
     predicted, hbm = plan.data["best"]["predicted"], plan.data["hbm"]
-    facts = [["one block", f"{terminal.ms(whole_seconds(predicted))} ms", f"{plan.data['layers']} in the model"]]
-    facts.append(["one step", f"{predicted['step_seconds']:.3f} s", "block × layers, entry and exit"])
     request = plan.data.get("request")
+    facts = [["one step", f"{predicted['step_seconds']:.3f} s", "block × layers, entry and exit" if request else ""]]
+    if request:
+        facts.insert(0, ["one block", f"{terminal.ms(whole_seconds(predicted))} ms", f"{plan.data['layers']} in all"])
     if request and "video_seconds" in predicted:
         facts.append(["one video", f"{predicted['video_seconds']:.1f} s", f"{request['steps']} steps"])
     facts.append(["HBM a device", terminal.gib(hbm["bytes"]), f"of {terminal.gib(hbm['limit_bytes'])}"])
@@ -137,7 +138,7 @@ def _row(plan: Plan, ranked: dict[str, Any]) -> dict[str, Any]:
     return {
         "best": ranked is plan.data["best"],
         "sharding": ranked["sharding"],
-        "short": terminal.short(ranked["candidate"]),
+        "short": _short(ranked["candidate"]),
         "order": ranked["placement"]["order"],
         "passes_seconds": ranked["passes_block_seconds"],
         "code_seconds": predicted["block_seconds"] if predicted["rung"] == "code" else None,
@@ -147,6 +148,11 @@ def _row(plan: Plan, ranked: dict[str, Any]) -> dict[str, Any]:
         "hbm_bytes": ranked["hbm_bytes"],
         "verified": bool(ranked["verified"]),
     }
+
+
+def _short(candidate: dict[str, Any]) -> str:
+    """A program's sharding names no attention."""
+    return terminal.short({**candidate, "attention": candidate.get("attention") or ""}).strip()
 
 
 def _half(plan: Plan) -> str:

@@ -277,8 +277,8 @@
       at[d] += step;
       return at[d] >= 0 && at[d] < dims[d] ? numberOf(at) : null;
     });
-    svg.append(linkLayer, ...boxes, s("text", { class: "axis", x: ROOM, y: 18 }, "x →"));
-    if (dims.length > 1) svg.append(s("text", { class: "axis", x: 4, y: ROOM + 14 }, "y ↓"));
+    svg.append(linkLayer, ...boxes, s("text", { class: "axis", x: ROOM + CHIP + 4, y: 18, "font-size": large ? 26 : 15 }, "x →"));
+    if (dims.length > 1) svg.append(s("text", { class: "axis", x: large ? 0 : 4, y: ROOM + (large ? -8 : 14), "font-size": large ? 26 : 15 }, "y ↓"));
     whenChosen.push(paint);
     return svg;
   };
@@ -322,7 +322,7 @@
     return section("slice", "Slice and links",
       h("p", {}, `${plan.slice.name}: ${dims.join(" × ")} chips${cores > 1 ? ` of ${cores} cores` : ""}` + (wraps.some(Boolean) ? `, wrapping along ${AXES.split("").filter((_, d) => wraps[d]).join(" and ")}` : ", no wrap") +
         `. Each chip shows its logical rank${axes.length ? ` in the mesh ${mesh}` : ""}. An arrow is one direction of a link: the more bytes of one block it carries, the darker (in dark mode the brighter) and wider; dashed ones are idle.`),
-      h("div", { class: "map-and-list" },
+      h("div", { class: chips > 64 ? "map-and-list one" : "map-and-list" },
         h("div", { class: "box" }, title, under, h("div", { class: "scroll" }, largeMap()), h("div", { class: "legend" }, least, h("span", { class: "ramp", role: "img", "aria-label": "colour scale" }), most), linkTable()),
         h("div", {}, h("h3", {}, `Pictures: the block and its ${plan.collectives.length} collectives`), h("div", { class: "gallery", role: "group", "aria-label": "Pictures" }, buttons))));
   };
