@@ -228,6 +228,15 @@ def damages(data: dict[str, Any]) -> list[dict[str, Any]]:
         with_((*block, "timeline", "flights", 0), [99, 0, 1]),
         with_((*block, "timeline"), []),
         with_(("placements", "priced"), [[1]]),
+        with_(("placements", "priced"), []),
+        with_(("placements", "priced", 0, 1), None),
+        with_((*block, "collectives", 0, "seconds"), None),
+        with_((*block, "collectives", 0, "name"), 7),
+        with_((*block, "exposed_communication_seconds"), []),
+        with_(("runners_up", 0, "hbm_bytes"), "much"),
+        with_(("comparisons", 0, "name"), {}),
+        with_(("slice", "hardware", "ici_bytes_per_second", "value"), 0),
+        with_(("lost",), [1]),
         with_(("best", "predicted", "block_seconds"), "long"),
         with_(("hbm", "bytes"), None),
     ]
@@ -271,6 +280,23 @@ def test_the_command_on_the_page_makes_the_plan_again(recorded_plan: Plan) -> No
     assert (options.slice, options.no_cfg, options.steps, options.out) == ("v5e:2x2", True, 7, "my plan.json")
     assert (options.reserve_hbm, options.verify, options.survivors) == (3 * 2**29, 2, 0.25)
     assert (options.no_ulysses, options.no_windowed_einsum_search) == (True, False)
+
+
+def test_a_programs_plan_is_drawn_too(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("perfetto")
+    data = copy.deepcopy(recorded_plan.data)
+    del data["request"], data["best"]["predicted"]["video_seconds"]
+    data |= {"program": {"name": "mine", "axes": []}, "attention": None, "kernel_blocks": None}
+    data["best"]["candidate"]["attention"] = None
+    plan = Plan(data)
+    plan.save("plan.json")
+    assert main(["report", "plan.json"]) == 0
+    assert main(["trace", "plan.json"]) == 0
+    assert main(["compare", "plan.json", "plan.json"]) == 0
+    drawn = page.data(plan, "it's.json")
+    assert drawn["facts"][0][0] == "one step"
+    assert not any("export" in command["text"] or "aoizora plan" in command["text"] for command in drawn["commands"])
+    assert shlex.split(drawn["commands"][0]["text"])[2] == "it's.json"
 
 
 # compare, topology, completion

@@ -14,6 +14,9 @@ T = TypeVar("T")
 
 MOST_DEVICES = 65536
 DIMENSIONS = "xyzwvu"
+COLLECTIVE_NUMBERS = (
+    "runs", "bytes", "seconds", "exposed_seconds", "contention_seconds", "effective_bytes_per_second",
+)  # fmt: skip
 AGAIN = "this plan was written before plans held link loads and schedules (format 2): plan again"
 
 
@@ -58,24 +61,30 @@ def has_schedule(plan: Plan) -> bool:
     return "timeline" in plan.data["best"]["predicted"]["block"] and "links" in plan.data
 
 
-def _whole(value: Any, below: int) -> int:
+def whole(value: Any, below: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
         raise ValueError(f"{value!r} is no whole number from 0 to {below - 1}")
     return value
 
 
-def _number(value: Any) -> float:
+def number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{value!r} is no number of at least 0")
     return float(value)
 
 
+def words(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
 def shape(plan: Plan) -> tuple[list[int], list[bool], int]:
     """Chips a dimension, whether each wraps, cores a chip."""
     described = plan.data["slice"]
-    dims = [_whole(size, MOST_DEVICES + 1) for size in described["dims"]]
+    dims = [whole(size, MOST_DEVICES + 1) for size in described["dims"]]
     wraps = [bool(wrap) for wrap in described["wraps"]]
-    cores = _whole(described["cores_per_chip"], 65)
+    cores = whole(described["cores_per_chip"], 65)
     if not dims or len(dims) > len(DIMENSIONS) or len(wraps) != len(dims) or min(*dims, cores) < 1:
         raise ValueError(f"a slice of {dims} chips with {cores} cores is none")
     if math.prod(dims) * cores > MOST_DEVICES:
@@ -83,11 +92,11 @@ def shape(plan: Plan) -> tuple[list[int], list[bool], int]:
     return dims, wraps, cores
 
 
-def chip_number(coordinates: Iterable[int], dims: list[int]) -> int:
+def chipnumber(coordinates: Iterable[int], dims: list[int]) -> int:
     """Chips are numbered row-major, x slowest."""
     number = 0
     for at, size in zip(coordinates, dims, strict=True):
-        number = number * size + _whole(at, size)
+        number = number * size + whole(at, size)
     return number
 
 
@@ -96,7 +105,7 @@ def places(plan: Plan) -> list[tuple[int, int]]:
     dims, _, cores = shape(plan)
     placement = plan.data["best"]["placement"]
     found = [
-        (chip_number(at, dims), _whole(core, cores))
+        (chipnumber(at, dims), whole(core, cores))
         for at, core in zip(placement["coordinates"], placement["cores"], strict=True)
     ]
     if len(set(found)) != len(found) or len(found) != math.prod(plan.mesh_shape.values()):
@@ -112,11 +121,11 @@ def links(plan: Plan) -> list[Link]:
     chips = math.prod(dims)
     found = []
     for entry in plan.data["links"]:
-        start, end = _whole(entry[0], chips), _whole(entry[1], chips)
+        start, end = whole(entry[0], chips), whole(entry[1], chips)
         if entry[2] == -1:
-            found.append(Link(start, end, -1, (_whole(entry[3], cores), _whole(entry[4], cores))))
+            found.append(Link(start, end, -1, (whole(entry[3], cores), whole(entry[4], cores))))
         else:
-            found.append(Link(start, end, _whole(entry[2], len(dims))))
+            found.append(Link(start, end, whole(entry[2], len(dims))))
     return found
 
 
@@ -124,7 +133,7 @@ def pattern_loads(plan: Plan) -> list[dict[int, float]]:
     """Of each pattern: link -> bytes on it over one run, for a byte of payload."""
     count = len(links(plan))
     return [
-        {_whole(link, count): _number(load) for load, members in pattern for link in members}
+        {whole(link, count): number(load) for load, members in pattern for link in members}
         for pattern in plan.data["best"]["predicted"]["block"]["patterns"]
     ]
 
@@ -134,8 +143,8 @@ def collective_loads(plan: Plan) -> list[dict[int, float]]:
     patterns = pattern_loads(plan)
     found = []
     for c in plan.data["best"]["predicted"]["block"]["collectives"]:
-        times = _number(c["bytes"]) * _number(c["runs"])
-        found.append({link: load * times for link, load in patterns[_whole(c["pattern"], len(patterns))].items()})
+        times = number(c["bytes"]) * number(c["runs"])
+        found.append({link: load * times for link, load in patterns[whole(c["pattern"], len(patterns))].items()})
     return found
 
 
@@ -148,21 +157,31 @@ def block_loads(plan: Plan) -> dict[int, float]:
     return dict(sorted(total.items()))
 
 
+def collectives(plan: Plan) -> list[dict[str, Any]]:
+    """The block's collectives as the plan has them; each is what the pictures and tables need."""
+    found = []
+    for c in plan.data["best"]["predicted"]["block"]["collectives"]:
+        one: dict[str, Any] = {key: words(c[key]) for key in ("kind", "name")}
+        one |= {key: number(c[key]) for key in COLLECTIVE_NUMBERS}
+        found.append({**one, "pattern": c["pattern"]} if "pattern" in c else one)
+    return found
+
+
 def lanes(plan: Plan) -> list[Lane]:
     """The core's lane, then one for each dimension whose links carry something; between cores of a chip last."""
     all_links, patterns = links(plan), pattern_loads(plan)
     block = plan.data["best"]["predicted"]["block"]
-    collectives = block["collectives"]
+    of_block = collectives(plan)
     core, now = [], 0.0
     for kind, seconds, *waited in block["timeline"]["core"]:
-        end = now + _number(seconds)
-        core.append(Slot(str(kind), now, end, _whole(waited[0], len(collectives)) if waited else None))
+        end = now + number(seconds)
+        core.append(Slot(str(kind), now, end, whole(waited[0], len(of_block)) if waited else None))
         now = end
     flights = [
-        Slot(str(collectives[_whole(c, len(collectives))]["kind"]), _number(begin), _number(end), c)
+        Slot(str(of_block[whole(c, len(of_block))]["kind"]), number(begin), number(end), c)
         for c, begin, end in block["timeline"]["flights"]
     ]
-    along = [{all_links[link].dimension for link in patterns[_whole(c["pattern"], len(patterns))]} for c in collectives]
+    along = [{all_links[link].dimension for link in patterns[whole(c["pattern"], len(patterns))]} for c in of_block]
     found = [Lane("core", [core])]
     for dimension in [*range(len(shape(plan)[0])), -1]:
         used = [slot for slot in flights if slot.collective is not None and dimension in along[slot.collective]]

@@ -41,18 +41,18 @@ def data(plan: Plan, path: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "title": terminal.title(plan),
         "assumed": terminal.defaults(plan),
-        "sharding": best["sharding"],
-        "order": best["placement"]["order"],
-        "slice": {"name": plan.data["slice"]["name"], "dims": dims, "wraps": wraps, "cores": cores},
+        "sharding": view.words(best["sharding"]),
+        "order": view.words(best["placement"]["order"]),
+        "slice": {"name": view.words(plan.data["slice"]["name"]), "dims": dims, "wraps": wraps, "cores": cores},
         "mesh": list(plan.mesh_shape.items()),
         "places": view.places(plan),
-        "collectives": predicted["block"]["collectives"],
-        "ici_bytes_per_second": plan.data["slice"]["hardware"]["ici_bytes_per_second"]["value"],
+        "collectives": view.collectives(plan),
+        "ici_bytes_per_second": view.number(plan.data["slice"]["hardware"]["ici_bytes_per_second"]["value"]),
         "block_seconds": whole_seconds(predicted),
-        "exposed_seconds": predicted["block"]["exposed_communication_seconds"],
+        "exposed_seconds": view.number(predicted["block"]["exposed_communication_seconds"]),
         "rung": "with the compiler's cycles" if predicted["rung"] == "code" else "by the HLO passes",
-        "hbm_limit_bytes": plan.data["hbm"]["limit_bytes"],
-        "hbm_source": plan.data["hbm"]["source"],
+        "hbm_limit_bytes": view.number(plan.data["hbm"]["limit_bytes"]),
+        "hbm_source": view.words(plan.data["hbm"]["source"]),
         "facts": _facts(plan),
         "time": _time(predicted),
         "memory": _memory(plan.data["hbm"]),
@@ -61,7 +61,7 @@ def data(plan: Plan, path: str) -> dict[str, Any]:
         "why": plan.data["why"],
         "half": _half(plan),
         "gains": _gains(plan),
-        "notes": [*plan.data["lost"], *plan.data["refused"]],
+        "notes": [view.words(note) for note in (*plan.data["lost"], *plan.data["refused"])],
         "commands": commands(plan, path),
         "made_with": "Made with " + ", ".join(plan.data["versions"]) + ". All times are predictions.",
         "missing": view.AGAIN.capitalize() + ".",
@@ -77,13 +77,21 @@ def data(plan: Plan, path: str) -> dict[str, Any]:
             }
             for lane in view.lanes(plan)
         ]
-        found["placements"] = [[float(seconds), str(order)] for seconds, order in plan.data["placements"]["priced"]]
+        found["placements"] = [
+            [view.number(seconds), view.words(order)] for seconds, order in plan.data["placements"]["priced"]
+        ]
+        if not found["placements"]:
+            raise ValueError("no placement is priced")
+    for part in (*found["time"], *found["memory"]):
+        view.number(part["value"])
+    if not found["ici_bytes_per_second"]:
+        raise ValueError("links without a rate")
     return found
 
 
 def whole_seconds(predicted: dict[str, Any]) -> float:
     """What the breakdown is of: one block, or the step where nothing repeats."""
-    return float(predicted["block_seconds"] or predicted["step_seconds"])
+    return view.number(predicted["block_seconds"] or predicted["step_seconds"])
 
 
 def _facts(plan: Plan) -> list[list[str]]:
@@ -137,15 +145,18 @@ def _row(plan: Plan, ranked: dict[str, Any]) -> dict[str, Any]:
     compute = block["compute"]
     return {
         "best": ranked is plan.data["best"],
-        "sharding": ranked["sharding"],
+        "sharding": view.words(ranked["sharding"]),
         "short": _short(ranked["candidate"]),
-        "order": ranked["placement"]["order"],
-        "passes_seconds": ranked["passes_block_seconds"],
-        "code_seconds": predicted["block_seconds"] if predicted["rung"] == "code" else None,
-        **{f"{part}_seconds": compute[f"{part}_seconds"] for part in ("matmul", "attention", "relayout", "other")},
-        "exposed_seconds": block["exposed_communication_seconds"],
-        "contention_seconds": block["contention_seconds"],
-        "hbm_bytes": ranked["hbm_bytes"],
+        "order": view.words(ranked["placement"]["order"]),
+        "passes_seconds": view.number(ranked["passes_block_seconds"]),
+        "code_seconds": view.number(predicted["block_seconds"]) if predicted["rung"] == "code" else None,
+        **{
+            f"{part}_seconds": view.number(compute[f"{part}_seconds"])
+            for part in ("matmul", "attention", "relayout", "other")
+        },
+        "exposed_seconds": view.number(block["exposed_communication_seconds"]),
+        "contention_seconds": view.number(block["contention_seconds"]),
+        "hbm_bytes": view.number(ranked["hbm_bytes"]),
         "verified": bool(ranked["verified"]),
     }
 
@@ -175,7 +186,7 @@ def _gains(plan: Plan) -> list[dict[str, str]]:
             )
         if c.get("allow_split_physical_axes"):
             text += "; jax gives this order only with allow_split_physical_axes=True"
-        rows.append({"name": c["name"], "text": text})
+        rows.append({"name": view.words(c["name"]), "text": text})
     return rows
 
 
