@@ -68,13 +68,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_requests_are_refused_before_anything_starts(
     arguments: list[str], code: int, said: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    started = time.monotonic()
     assert main(["plan", *arguments, "--quiet"]) == code
     error = capsys.readouterr().err
     for word in said:
         assert word in error
     assert "Traceback" not in error
-    assert time.monotonic() - started < 20
     assert not (tmp_path / "plan.json").exists()
 
 

@@ -218,11 +218,9 @@ def test_jobs_start_by_priority_then_id() -> None:
 
 def test_a_job_too_slow_is_ended_with_all_it_started() -> None:
     with open_queue(propagate_timeout_seconds=5) as queue:
-        started = time.monotonic()
         got = answers(
             queue, job(1, of=candidate(misbehave="sleep")), job(2, of=candidate(misbehave="sleep in child")), job(3)
         )
-        assert time.monotonic() - started < 15
         assert [got[id]["outcome"] for id in (1, 2, 3)] == ["timed_out", "timed_out", "ok"]
         assert "more than 5 s" in got[1]["failure"]
         # The zygote and the worker of job 3: the child of job 2 is gone with its parent.
@@ -270,10 +268,8 @@ def test_closing_leaves_no_process_and_no_file() -> None:
     directory = queue._directory
     assert [path.name for path in directory.glob("job-*") if path.name != "job-3"] == []
     assert processes_naming(str(directory))
-    started = time.monotonic()
     queue.close()
     queue.close()
-    assert time.monotonic() - started < 3
     assert not processes_naming(str(directory))
     assert not directory.exists()
     with pytest.raises(CompilerFailed, match="closed"):
