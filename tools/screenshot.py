@@ -32,7 +32,9 @@ def main() -> None:
         opened.goto(path.as_uri())
         opened.wait_for_selector("html[data-drawn=yes]")
         picture = Image.open(io.BytesIO(opened.screenshot()))
-        picture.convert("RGB").quantize(colors=96, dither=Image.Dither.NONE).save(options.out, optimize=True)
+        picture.convert("RGB").quantize(255, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            options.out, optimize=True
+        )
         browser.close()
 
 

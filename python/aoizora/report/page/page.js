@@ -398,7 +398,7 @@
       svg.setAttribute("width", 100 * zoom + "%");
       const pixels = (scroller.clientWidth || 800) * zoom;
       for (const { slot, rect, label, texts, part } of labels) {
-        label.textContent = texts.find((text) => part * pixels > text.length * 7 + 9) || "";
+        label.textContent = texts.find((text) => part * pixels > text.length * 8 + 10) || "";
         const thin = part * pixels < 3;  // what takes next to no time is still there to be pointed at
         slot.setAttribute("overflow", thin ? "visible" : "hidden");
         rect.setAttribute("width", thin ? 3 : "100%");
