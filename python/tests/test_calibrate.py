@@ -95,16 +95,27 @@ def test_times_of_the_planners_own_costs_give_back_the_numbers_they_came_from(na
         assert there == pytest.approx(limit, rel=1e-3) if limit else there == 0 or there >= rates(true)[COLLECTIVES[0]]
 
 
-def test_noise_of_three_percent_and_one_time_far_off_move_no_rate_by_more_than_ten() -> None:
+def test_noise_of_three_percent_moves_no_rate_by_more_than_ten() -> None:
     draw = random.Random(5)
     base = slice_of("v5e:2x4")
     cases = cases_of(base)
     for _ in range(3):
         true = drawn(draw, base)
         noise = np.exp([draw.gauss(0, 0.03) for _ in cases])
-        noise[draw.randrange(len(cases))] *= 5  # something else ran just then
         found = fitting.fit(cases, planned_seconds(cases, true) * noise, base, "test")
         assert rates(found.descriptor) == pytest.approx(rates(true), rel=0.1)
+
+
+def test_one_time_far_off_among_many_moves_little() -> None:
+    draw = random.Random(6)
+    base = slice_of("v5e:2x4")
+    cases = cases_of(base)
+    seconds = planned_seconds(cases, drawn(draw, base))
+    right = rates(fitting.fit(cases, seconds, base, "test").descriptor)
+    for kind in ("all-gather", "all-reduce"):
+        busy = seconds.copy()
+        busy[draw.choice([k for k, case in enumerate(cases) if case.kind == kind])] *= 5
+        assert rates(fitting.fit(cases, busy, base, "test").descriptor) == pytest.approx(right, rel=0.05)
 
 
 def test_twice_the_times_are_half_the_rates_and_twice_the_latencies() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 from scipy import stats
@@ -30,6 +32,21 @@ def test_a_variant_runs_the_runner_ups_own_sharding_on_its_own_placement(recorde
         assert chosen.mesh_shape == {axis["name"]: axis["size"] for axis in entry["candidate"]["mesh"]}
         assert chosen.axis_rules == {axis: tuple(rule) for axis, rule in entry["candidate"]["rules"].items()}
         assert chosen.data["best"]["placement"] == entry["placement"]
+
+
+def test_what_ran_is_priced_as_the_planner_priced_it(recorded_plan: Plan, recording: Path) -> None:
+    """The recorded code of the winner under its own placement, with the numbers the plan was made with."""
+    texts = []
+    for path in recording.glob("*.txt"):
+        first, rest = path.read_bytes().split(b"\n", 1)
+        answer = json.loads(first)
+        made_for = json.loads(answer["key"][answer["key"].index("{") :])
+        if answer["key"].startswith("code") and made_for["rules"] == recorded_plan.candidate["rules"]:
+            texts.append(rest[answer["memory_report_bytes"] :].decode().lstrip())
+    assert texts
+    for text in texts:
+        found = measure._priced(recorded_plan, text, "v5e:2x2", recorded_plan.data["layers"], small=False)
+        assert found == pytest.approx(recorded_plan.data["best"]["predicted"]["step_seconds"], rel=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [{"top": 0}, {"layers": 0}, {"repeats": 0}, {"warm_up": -1}])

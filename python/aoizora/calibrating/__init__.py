@@ -113,7 +113,19 @@ def calibrate(
     where = f"{len(present)} x {present[0].device_kind}"
     if jax.process_count() > 1:
         where += f" in {jax.process_count()} processes"
-    return Calibration(name, where, cases, measured, fit(cases, measured, base, f"aoizora calibrate on {where}"))
+    fitted = fit(cases, measured, base, f"aoizora calibrate on {where}", _unmeasured(kinds, cases, where))
+    return Calibration(name, where, cases, measured, fitted)
+
+
+def _unmeasured(kinds: Sequence[str], cases: Sequence[Case], where: str) -> dict[str, str]:
+    """Why what has no microbenchmark has none."""
+    measured = {case.kind for case in cases}
+    links, kernel = "one chip has no links", f"the kernel needs a TPU; here are {where}"
+    reasons = {kind: kernel if kind == "attention" else links for kind in (*COLLECTIVES, *KERNELS)}
+    reasons = {kind: why if kind in kinds else "not asked for" for kind, why in reasons.items()}
+    if not measured & set(COLLECTIVES):
+        reasons["collectives"] = links if set(kinds) & set(COLLECTIVES) else "no collective was asked for"
+    return reasons
 
 
 def _check(kinds: Sequence[str], sizes_bytes: Sequence[int], repeats: int, warm_up: int, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,14 +66,20 @@ class _Directions(NamedTuple):
     """No other explains the times as well."""
 
 
-def fit(cases: Sequence[Case], seconds: Sequence[float], base: dict[str, Any], source: str) -> Fitted:
+def fit(
+    cases: Sequence[Case],
+    seconds: Sequence[float],
+    base: dict[str, Any],
+    source: str,
+    unmeasured: Mapping[str, str] | None = None,
+) -> Fitted:
     """Least squares of the logarithms of predicted and measured times. Raises InvalidRequest where they say nothing."""
     measured = np.asarray(seconds, float)
     if len(cases) == 0 or len(measured) != len(cases):
         raise InvalidRequest(f"{len(cases)} microbenchmarks and {len(measured)} times: there is nothing to fit")
     if not (np.isfinite(measured).all() and (measured > 0).all()):
         raise InvalidRequest("a microbenchmark took no time, or none that is a number: measure longer (--seconds)")
-    made = _Descriptor(base, source)
+    made = _Descriptor(base, source, unmeasured or {})
     _fit_links(cases, measured, made)
     _fit_kernels(cases, measured, made)
     if not made.changes:
@@ -86,7 +92,8 @@ def fit(cases: Sequence[Case], seconds: Sequence[float], base: dict[str, Any], s
 class _Descriptor:
     """A descriptor being written, and what was changed in it."""
 
-    def __init__(self, base: dict[str, Any], source: str) -> None:
+    def __init__(self, base: dict[str, Any], source: str, unmeasured: Mapping[str, str]) -> None:
+        self.unmeasured = unmeasured
         self.data = copy.deepcopy(base)
         self.source = source
         self.changes: list[Change] = []
@@ -102,6 +109,9 @@ class _Descriptor:
 
     def keep(self, name: str, reason: str) -> None:
         self.kept.append(Kept(name, reason))
+
+    def keep_unmeasured(self, name: str, kind: str) -> None:
+        self.keep(name, self.unmeasured.get(kind, f"no microbenchmark of {kind} was run"))
 
     def _place(self, kind: str) -> dict[str, Any]:
         hardware: dict[str, Any] = self.data["hardware"]
@@ -168,10 +178,10 @@ def _fit_links(cases: Sequence[Case], measured: np.ndarray, made: _Descriptor) -
     kinds = [kind for kind in COLLECTIVES if any(cases[k].kind == kind for k in at)]
     for kind in COLLECTIVES:
         if kind not in kinds:
-            made.keep(kind, "no microbenchmark of it was run")
+            made.keep_unmeasured(kind, kind)
     if not kinds:
         for name in ("ici_bytes_per_second", "hop_seconds"):
-            made.keep(name, "no microbenchmark of a collective was run")
+            made.keep_unmeasured(name, "collectives")
         return
     collectives, times = [cases[k] for k in at], measured[at]
     designs = {directions: design(collectives, made.data, directions) for directions in (0.0, 1.0, 2.0)}
@@ -310,7 +320,7 @@ def _fit_kernels(cases: Sequence[Case], measured: np.ndarray, made: _Descriptor)
         names = ("matmul_efficiency",) if kind == "matmul" else _ATTENTION
         if not at:
             for name in names:
-                made.keep(name, f"no microbenchmark of {kind} was run")
+                made.keep_unmeasured(name, kind)
             continue
         of_kind = [cases[k] for k in at]
         if kind == "matmul":
