@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "program"
 sys.path.insert(0, str(EXAMPLE))
 import transformer  # noqa: E402
 
-TINY = transformer.Sizes(batch=8, length=32, embed=64, heads=4, head_dim=16, mlp=128, vocabulary=128, layers=2)
+TINY = transformer.Sizes(batch=2, length=32, embed=64, heads=4, head_dim=16, mlp=128, vocabulary=128, layers=2)
 NOTHING = logical_axes.wanted(None, None, None)
 
 
@@ -59,7 +59,7 @@ def test_arguments_and_their_axes_become_the_table() -> None:
     made = table(args, (transformer.STATE_AXES, transformer.TOKEN_AXES), kinds=transformer.KINDS, like=transformer.LIKE)
     assert kinds(made) == {
         "mlp": (128, "weight"), "embed": (64, "weight"), "layers": (2, "whole"), "heads": (4, "weight"),
-        "head_dim": (16, "whole"), "batch": (8, "batch"), "sequence": (32, "sequence"),
+        "head_dim": (16, "whole"), "batch": (2, "batch"), "sequence": (32, "sequence"),
     }  # fmt: skip
     weights = {weight["name"]: weight for weight in made["weights"]}
     assert len(weights) == len(jax.tree.leaves(args))
@@ -259,7 +259,7 @@ def test_workers_read_the_text_they_are_given(tmp_path: Path) -> None:
 
 # The plan
 
-SETTINGS = {"survivor_fraction": 0.01, "survivor_floor": 2, "runners_up": 1, "finalists": 1}
+SETTINGS = {"survivor_fraction": 0.01, "survivor_floor": 1, "runners_up": 0, "finalists": 1, "windowed_einsum": False}
 RUN = """
 import json, sys
 import jax
@@ -295,6 +295,8 @@ def test_a_training_step_is_planned_by_the_real_compiler_and_runs_as_on_one_devi
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json").data == plan.data
     assert plan.data["best"]["verified"]
+    # The batch does not divide by eight: weights are divided.
+    assert any(any(entries) for name, entries in plan.data["parameters"].items() if name != "[1]")
     assert plan.data["program"]["like"] == transformer.LIKE
     predicted = plan.data["best"]["predicted"]
     assert predicted["step_seconds"] == predicted["block_seconds"] > 0
@@ -304,7 +306,7 @@ def test_a_training_step_is_planned_by_the_real_compiler_and_runs_as_on_one_devi
     assert "train_step, v5e:2x4" in terminal.explain(plan)
     environment = {
         **os.environ,
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(EXAMPLE), *sys.path]),
     }
