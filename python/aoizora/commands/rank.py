@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from aoizora import programs
     from aoizora.report import terminal
+    from aoizora.report.printable import people
 
     program = sys.stdin.buffer.read() if options.file == "-" else Path(options.file)
     try:
@@ -42,13 +43,16 @@ def run(options: argparse.Namespace) -> int:
     data = found.data
     axes = " x ".join(f"{name} {size}" for name, size in found.mesh_axes.items())
     read_off = " (read off the program's groups)" if data["mesh_inferred"] else ""
-    print(f"{data['slice']}, mesh {axes}{read_off}, {data['placements']} distinct orders")
+    line = f"{data['slice']}, mesh {axes}{read_off}, {data['placements']} distinct orders"
+    print(people("\n".join(terminal.wrap(line, ""))))
     if found.assumed:
         print(found.assumed)
     if not data["mesh_explains_all"]:
         print("some groups follow no mesh axis: orders along the mesh may miss what is best for them")
     print(f"now   {before * 1e3:.3f} ms")
-    print(f"best  {after * 1e3:.3f} ms, {100 * found.gain:.1f} % less: {data['chosen']['order']}")
+    print(people(f"best  {after * 1e3:.3f} ms, {100 * found.gain:.1f} % less: {data['chosen']['order']}"))
+    moved = sum(rank != device for rank, device in enumerate(found.permutation))
+    print(f"{moved} of {len(found.permutation)} ranks move" if moved else "no rank moves")
     pairs = list(zip(data["now"]["collectives"], data["chosen"]["collectives"], strict=True))
     pairs.sort(key=lambda pair: -pair[0]["runs"] * pair[0]["seconds"])
     rows = [
@@ -56,14 +60,16 @@ def run(options: argparse.Namespace) -> int:
             now["kind"],
             f"{now['runs']:g}",
             f"{now['bytes'] / 2**20:.1f}",
+            *(f"{each['effective_bytes_per_second'] / 1e9:.1f}" for each in (now, best)),
             *(f"{each[key] * 1e3:.3f}" for key in ("seconds", "exposed_seconds") for each in (now, best)),
         ]
         for now, best in pairs[:8]
     ]
     if rows:
-        print("\nThe longest collectives, ms each; exposed: what compute does not hide")
-        header = ["collective", "runs", "MiB", "now", "best", "exposed now", "best"]
-        print("\n".join(terminal.table(header, rows)))
+        print("\nThe longest collectives, now and in the best order: effective bandwidth,")
+        print("ms of one run, and of it what compute does not hide")
+        header = ["collective", "runs", "MiB", "GB/s", "best", "ms", "best", "exposed", "best"]
+        print(people("\n".join(terminal.table(header, rows))))
     positions = {device: position for position, device in enumerate(programs.jax_order(found.places))}
     print(f"\ndevices = numpy.array(jax.devices())[{[positions[device] for device in data['chosen']['devices']]}]")
     return 0
