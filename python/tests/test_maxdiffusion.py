@@ -62,6 +62,10 @@ def test_a_plan_exports_as_one_line_with_flags_before_it(
     assert all(note.startswith("#") for note in notes)
     done = subprocess.run(["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == shlex.split(line)
+    assert main(["export", str(tmp_path / "plan.json"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["compiler_options"] == {"xla_a": "1"}
+    assert found["keys"] == json.loads(json.dumps(maxdiffusion.settings(recorded_plan)))
 
 
 def test_what_maxdiffusion_cannot_run_is_refused(recorded_plan: Plan) -> None:
@@ -243,6 +247,60 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, recorded_text: str) -> di
 @pytest.mark.parametrize("name", CHECKS)
 def test_against_maxdiffusion(outcomes: dict[str, str], name: str) -> None:
     assert not outcomes[name], outcomes[name]
+
+
+# Its transformer as the planner's source
+
+
+def test_another_source_must_be_importable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(maxdiffusion, "is_importable", lambda: False)
+    command = ["plan", "--no-cache", "--out", str(tmp_path / "plan.json"), "--source"]
+    assert main([*command, "maxdiffusion"]) == 2
+    assert "on PYTHONPATH" in capsys.readouterr().err
+    assert main([*command, "maxdifusion"]) == 2
+    assert "allowed are aoizora and maxdiffusion" in capsys.readouterr().err
+
+
+def test_its_code_is_in_the_key_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "maxdiffusion"
+    package.mkdir()
+    for name in ("__init__.py", "pyconfig.py"):
+        (package / name).write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "maxdiffusion", raising=False)
+    before = maxdiffusion.source_digest()
+    assert before == maxdiffusion.source_digest()
+    (package / "pyconfig.py").write_text("# changed")
+    assert maxdiffusion.source_digest() != before
+
+
+@pytest.mark.slow
+def test_workers_trace_its_transformer_under_a_candidate(recorded_plan: Plan) -> None:
+    """Stage 1 of a plan with --source maxdiffusion, by the same predictor: what its attention moves is there."""
+    if not maxdiffusion.is_importable():
+        pytest.skip("maxdiffusion is not importable: put a checkout of its src on PYTHONPATH")
+    pytest.importorskip("libtpu", reason="libtpu is not installed")
+    from aoizora import _core
+    from aoizora.compiler.queue import WorkerQueue
+
+    request = recorded_plan.request
+    devices = _core.slice_devices("v5e:2x2")
+    with WorkerQueue(request, "v5e:2x2", devices, 1, builder=maxdiffusion.SOURCE_BUILDER) as queue:
+        job = {"id": 1, "candidate": recorded_plan.candidate, "rung": "propagate", "layers": 3}
+        queue.submit(json.dumps(job))
+        answer = queue.next()
+    assert answer["outcome"] == "ok", answer["failure"]
+    workload, candidate = _core.make_workload(json.dumps(request)), json.dumps(recorded_plan.candidate)
+    layers = recorded_plan.data["layers"]
+    theirs = json.loads(_core.predict(answer["text"], workload, candidate, "v5e:2x2", layers))
+    ours = recorded_plan.data["best"]["stage_1"]["block_bytes"]
+    assert theirs["proxy_layers"] == 3
+    found = theirs["q1"]["block_bytes"]
+    assert found["all-gather"] == pytest.approx(ours["all-gather"], rel=0.05)
+    # Six exchanges where ours has four: cross attention too.
+    assert found["all-to-all"] == pytest.approx(ours["all-to-all"] * 6 / 4, rel=0.05)
 
 
 @pytest.mark.slow
