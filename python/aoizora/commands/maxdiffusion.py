@@ -10,6 +10,7 @@ import sys
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="plan.json")
     parser.add_argument("--to", choices=("maxdiffusion",), default="maxdiffusion", help="the package (maxdiffusion)")
+    parser.add_argument("--json", action="store_true", help="print its keys and their values as JSON")
     parser.set_defaults(run=export)
 
 
@@ -25,7 +26,11 @@ def export(options: argparse.Namespace) -> int:
     from aoizora.integrations import maxdiffusion
     from aoizora.plan_file import Plan
 
-    sys.stdout.write(maxdiffusion.export(Plan.load(options.plan)))
+    plan = Plan.load(options.plan)
+    if options.json:
+        print(json.dumps({"compiler_options": plan.data["compiler_options"], "keys": maxdiffusion.settings(plan)}))
+        return 0
+    sys.stdout.write(maxdiffusion.export(plan))
     return 0
 
 
