@@ -73,10 +73,16 @@ def rates(descriptor: dict[str, Any]) -> dict[str, float]:
     return {kind: link * number(descriptor, "rate_fraction", kind) for kind in COLLECTIVES}
 
 
-@pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v5e:4x8"])
+TWO_CORES = {"name": "two cores", "dims": [2, 4], "wraps": [False, False], "cores_per_chip": 2}
+
+
+@pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "two cores"])
 def test_times_of_the_planners_own_costs_give_back_the_numbers_they_came_from(name: str) -> None:
     draw = random.Random(name)
-    base = slice_of(name)
+    base = slice_of(name if name != "two cores" else "v5e:2x4")
+    if name == "two cores":
+        base = {**base, **TWO_CORES}
+        base["hardware"]["core_bytes_per_second"] = {"value": 200e9, "source": "test"}
     cases = cases_of(base)
     for _ in range(3):
         true = drawn(draw, base)
@@ -175,6 +181,15 @@ def test_a_kind_whose_times_do_not_grow_with_the_bytes_is_kept_and_alone_refused
     alone = [case for case, is_flat in zip(cases, flat, strict=True) if is_flat]
     with pytest.raises(InvalidRequest, match="do not grow with the bytes"):
         fitting.fit(alone, [1e-3] * len(alone), base, "test")
+
+
+def test_sizes_that_whole_tiles_make_one_tell_no_rate() -> None:
+    base = slice_of("v5e:2x4")
+    cases = collective_cases(base, ("all-reduce",), [100, 1000])
+    only = [case for case in cases if case.what == "all 8 chips"]
+    assert len({case.size for case in only}) == 1
+    with pytest.raises(InvalidRequest, match="one size"):
+        fitting.fit(only, planned_seconds(only, base), base, "test")
 
 
 def test_a_matmul_faster_than_whole_programs_allow_leaves_the_efficiency() -> None:

@@ -42,7 +42,7 @@ class Calibration(NamedTuple):
 
     @property
     def off_by_kind(self) -> dict[str, float]:
-        """Root mean square of a kind's, and of all."""
+        """Root mean square of each kind's."""
         kinds = [case.kind for case in self.cases]
         of = {kind: [o for o, each in zip(self.off, kinds, strict=True) if each == kind] for kind in kinds}
         return {kind: float(np.sqrt(np.mean(np.square(values)))) for kind, values in of.items()}
@@ -182,4 +182,5 @@ def in_slice_order(devices: Sequence[Any], slice_name: str) -> list[Any]:
         return [found[place] for place in places]
     by_id = sorted(devices, key=lambda device: int(device.id))
     numbered = sorted(range(len(places)), key=lambda k: (tuple(reversed(places[k][0])), places[k][1]))
-    return [by_id[numbered.index(k)] for k in range(len(places))]
+    stands_for = dict(zip(numbered, by_id, strict=True))
+    return [stands_for[k] for k in range(len(places))]

@@ -160,7 +160,10 @@ def _solved(columns: np.ndarray, measured: np.ndarray, free: np.ndarray | None =
     def slope(numbers: np.ndarray) -> np.ndarray:
         return np.asarray(relative / np.maximum(relative @ numbers, 1e-12)[:, None])
 
-    both = nnls(np.hstack([relative, -relative[:, may_be_below]]), np.ones(len(measured)))[0]
+    try:
+        both = nnls(np.hstack([relative, -relative[:, may_be_below]]), np.ones(len(measured)))[0]
+    except RuntimeError:  # no end after many rounds: any start will do
+        both = np.full(columns.shape[1] + int(may_be_below.sum()), 1 / columns.shape[1])
     start = both[: columns.shape[1]]
     start[may_be_below] -= both[columns.shape[1] :]
     start = np.where(may_be_below, start, np.maximum(start, 1e-9))
@@ -175,10 +178,14 @@ def _solved(columns: np.ndarray, measured: np.ndarray, free: np.ndarray | None =
 
 def _fit_links(cases: Sequence[Case], measured: np.ndarray, made: _Descriptor) -> None:
     at = [k for k, case in enumerate(cases) if case.kind in COLLECTIVES]
-    kinds = [kind for kind in COLLECTIVES if any(cases[k].kind == kind for k in at)]
+    sizes = {kind: {cases[k].size for k in at if cases[k].kind == kind} for kind in COLLECTIVES}
     for kind in COLLECTIVES:
-        if kind not in kinds:
+        if not sizes[kind]:
             made.keep_unmeasured(kind, kind)
+        elif max(sizes[kind]) < 2 * min(sizes[kind]):
+            made.keep(kind, "one size, once payloads are whole tiles: start-up and rate are not told apart")
+    kinds = [kind for kind in COLLECTIVES if sizes[kind] and max(sizes[kind]) >= 2 * min(sizes[kind])]
+    at = [k for k in at if cases[k].kind in kinds]
     if not kinds:
         for name in ("ici_bytes_per_second", "hop_seconds"):
             made.keep_unmeasured(name, "collectives")
