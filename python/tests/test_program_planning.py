@@ -303,7 +303,9 @@ def test_a_training_step_is_planned_by_the_real_compiler_and_runs_as_on_one_devi
     assert predicted["outside_seconds"] == 0
     with pytest.raises(InvalidRequest, match="not of a video model"):
         _ = plan.request
-    assert "train_step, v5e:2x4" in terminal.explain(plan)
+    text = terminal.explain(plan)
+    assert "train_step, v5e:2x4" in text
+    assert "one step" in text
     environment = {
         **os.environ,
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",

@@ -53,9 +53,14 @@ def title(plan: Plan) -> str:
     )
 
 
+def unit(plan: Plan) -> str:
+    """What is priced as a block: a whole program is one."""
+    return "step" if plan.is_of_program else "block"
+
+
 def gain_lines(plan: Plan) -> list[str]:
     """What the plan gains over deployments people run today, priced by the same Q2."""
-    lines = []
+    lines, what = [], unit(plan)
     for comparison in plan.data["comparisons"]:
         lines.append(f"  {comparison['name']}:")
         if comparison.get("allow_split_physical_axes"):
@@ -64,9 +69,9 @@ def gain_lines(plan: Plan) -> list[str]:
             lines += wrap(comparison["reason"], "    ")
         else:
             lines += wrap(
-                f"{ms(comparison['passes_block_seconds'])} ms a block by the HLO passes, the plan "
+                f"{ms(comparison['passes_block_seconds'])} ms a {what} by the HLO passes, the plan "
                 f"{ms(plan.data['best']['passes_block_seconds'])}: it gains "
-                f"{ms(comparison['gain_seconds_per_block'])} ms a block, {comparison['gain_percent']:.1f} % a step",
+                f"{ms(comparison['gain_seconds_per_block'])} ms a {what}, {comparison['gain_percent']:.1f} % a step",
                 "    ",
             )
     return lines
@@ -104,12 +109,12 @@ def placement_lines(plan: Plan) -> list[str]:
     if placements["distinct"] > 1:
         lines.append(
             f"  best of {placements['distinct']} distinct placements; the worst takes "
-            f"{ms(placements['worst_block_seconds'])} ms a block"
+            f"{ms(placements['worst_block_seconds'])} ms a {unit(plan)}"
         )
     return lines
 
 
-def time_rows(predicted: dict[str, Any]) -> list[list[str]]:
+def time_rows(predicted: dict[str, Any], what: str = "block") -> list[list[str]]:
     block = predicted["block"]
     compute = block["compute"]
     total = predicted["block_seconds"]
@@ -123,7 +128,7 @@ def time_rows(predicted: dict[str, Any]) -> list[list[str]]:
         ("  of it contention", block["contention_seconds"]),
     ]
     rows = [[name, ms(seconds), f"{100 * seconds / total:.1f} %"] for name, seconds in parts if total > 0]
-    return [*rows, ["one block", ms(total), "100.0 %"]]
+    return [*rows, [f"one {what}", ms(total), "100.0 %"]]
 
 
 def collective_rows(predicted: dict[str, Any]) -> list[list[str]]:
@@ -234,7 +239,7 @@ def explain(plan: Plan) -> str:
         lines += wrap("At half the links' rate another plan would win: " + data["half_rate_winner"])
     else:
         lines += wrap("The same plan wins at half the links' rate.")
-    lines += ["", *table(["time of one block", "ms", "share"], time_rows(predicted))]
+    lines += ["", *table([f"time of one {unit(plan)}", "ms", "share"], time_rows(predicted, unit(plan)))]
     if predicted["block"]["collectives"]:
         header = ["collective", "runs", "MB", "ms", "exposed", "contend", "GB/s"]
         lines += ["", *table(header, collective_rows(predicted))]
