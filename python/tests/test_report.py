@@ -295,6 +295,7 @@ def test_a_programs_plan_is_drawn_too(recorded_plan: Plan, capsys: pytest.Captur
     assert main(["compare", "plan.json", "plan.json"]) == 0
     drawn = page.data(plan, "it's.json")
     assert drawn["facts"][0][0] == "one step"
+    assert drawn["time"][-1]["name"] == "one step"
     assert not any("export" in command["text"] or "aoizora plan" in command["text"] for command in drawn["commands"])
     assert shlex.split(drawn["commands"][0]["text"])[2] == "it's.json"
 

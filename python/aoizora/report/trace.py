@@ -36,7 +36,7 @@ def trace(plan: Plan) -> bytes:
             described.parent_uuid = parent
             described.sibling_order_rank = rank
 
-    track(_WHOLE_TRACK, f"one block: {terminal.title(plan)}", None, 0)
+    track(_WHOLE_TRACK, f"one {terminal.unit(plan)}: {terminal.title(plan)}", None, 0)
     number = _WHOLE_TRACK
     for lane in view.lanes(plan):
         for at, row in enumerate(lane.rows):

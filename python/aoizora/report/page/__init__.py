@@ -40,6 +40,7 @@ def data(plan: Plan, path: str) -> dict[str, Any]:
     dims, wraps, cores = view.shape(plan)
     found: dict[str, Any] = {
         "title": terminal.title(plan),
+        "unit": terminal.unit(plan),
         "assumed": terminal.defaults(plan),
         "sharding": view.words(best["sharding"]),
         "order": view.words(best["placement"]["order"]),
@@ -54,7 +55,7 @@ def data(plan: Plan, path: str) -> dict[str, Any]:
         "hbm_limit_bytes": view.number(plan.data["hbm"]["limit_bytes"]),
         "hbm_source": view.words(plan.data["hbm"]["source"]),
         "facts": _facts(plan),
-        "time": _time(predicted),
+        "time": _time(predicted, terminal.unit(plan)),
         "memory": _memory(plan.data["hbm"]),
         "plans": [_row(plan, ranked) for ranked in (best, *plan.data["runners_up"])],
         "legend": terminal.LEGEND,
@@ -109,7 +110,7 @@ def _facts(plan: Plan) -> list[list[str]]:
     return facts
 
 
-def _time(predicted: dict[str, Any]) -> list[dict[str, Any]]:
+def _time(predicted: dict[str, Any], what: str) -> list[dict[str, Any]]:
     block = predicted["block"]
     compute = block["compute"]
     return [
@@ -120,7 +121,7 @@ def _time(predicted: dict[str, Any]) -> list[dict[str, Any]]:
         {"name": "other compute", "value": compute["other_seconds"]},
         {"name": "communication not hidden", "value": block["exposed_communication_seconds"]},
         {"name": "of it contention", "value": block["contention_seconds"], "sub": True},
-        {"name": "one block", "value": whole_seconds(predicted), "sum": True},
+        {"name": f"one {what}", "value": whole_seconds(predicted), "sum": True},
     ]
 
 
@@ -181,7 +182,7 @@ def _gains(plan: Plan) -> list[dict[str, str]]:
             text = c["reason"]
         else:
             text = (
-                f"{terminal.ms(c['passes_block_seconds'])} ms a block by the HLO passes, the plan "
+                f"{terminal.ms(c['passes_block_seconds'])} ms a {terminal.unit(plan)} by the HLO passes, the plan "
                 f"{terminal.ms(best['passes_block_seconds'])}: {c['gain_percent']:.1f} % a step"
             )
         if c.get("allow_split_physical_axes"):

@@ -5,6 +5,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const AXES = "xyzwvu";
   const byId = (id) => document.getElementById(id);
+  const unit = plan.unit;  // what is priced: a block, or a whole program's step
 
   const fill = (element, attributes, children) => {
     for (const [name, value] of Object.entries(attributes || {})) {
@@ -164,7 +165,7 @@
       for (const [link, size] of loads) whole.set(link, (whole.get(link) || 0) + size);
       pictures.push({ number, loads, title: times(c.runs, c.kind), bytes: c.bytes, collective: c });
     });
-    pictures.unshift({ number: -1, loads: whole, title: "The whole block" });
+    pictures.unshift({ number: -1, loads: whole, title: `The whole ${unit}` });
     for (const picture of pictures) {
       picture.most = maximum(picture.loads.values ? [...picture.loads.values()] : []);
       picture.total = [...picture.loads.values()].reduce((a, b) => a + b, 0);
@@ -173,7 +174,7 @@
   const rate = plan.ici_bytes_per_second;
   const linkTip = (picture, number) => {
     const load = picture.loads.get(number) || 0;
-    const lines = [linkText(plan.links[number]), load ? `${bytes(load)} a block: ${ms(load / rate)} of the link at ${digits(rate / 1e9, 0)} GB/s` : "not used"];
+    const lines = [linkText(plan.links[number]), load ? `${bytes(load)} a ${unit}: ${ms(load / rate)} of the link at ${digits(rate / 1e9, 0)} GB/s` : "not used"];
     if (picture.number < 0 && load) {
       const parts = pictures.slice(1).map((p) => [p.loads.get(number) || 0, p.title]).filter(([size]) => size > 0).sort((a, b) => b[0] - a[0]);
       for (const [size, title] of parts.slice(0, 6)) lines.push(`${bytes(size)}  ${title}`);
@@ -290,7 +291,7 @@
       if (!details.open) return;
       const rows = [...picture.loads].filter(([, load]) => load > 0).sort((a, b) => b[1] - a[1] || a[0] - b[0]);
       body.replaceChildren(h("table", {}, h("caption", {}, `${picture.title}: links that carry something, the busiest first`),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "link"), h("th", { scope: "col" }, "bytes a block"), h("th", { scope: "col" }, "of the link's time"))),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "link"), h("th", { scope: "col" }, `bytes a ${unit}`), h("th", { scope: "col" }, "of the link's time"))),
         h("tbody", {}, rows.map(([link, load]) => h("tr", {}, h("td", {}, linkText(plan.links[link])), h("td", {}, bytes(load)), h("td", {}, ms(load / rate)))))));
     };
     details.append(body);
@@ -321,10 +322,10 @@
     const mesh = axes.map(([name, size]) => `${name} ${size}`).join(" × ");
     return section("slice", "Slice and links",
       h("p", {}, `${plan.slice.name}: ${dims.join(" × ")} chips${cores > 1 ? ` of ${cores} cores` : ""}` + (wraps.some(Boolean) ? `, wrapping along ${AXES.split("").filter((_, d) => wraps[d]).join(" and ")}` : ", no wrap") +
-        `. Each chip shows its logical rank${axes.length ? ` in the mesh ${mesh}` : ""}. An arrow is one direction of a link: the more bytes of one block it carries, the darker (in dark mode the brighter) and wider; dashed ones are idle.`),
+        `. Each chip shows its logical rank${axes.length ? ` in the mesh ${mesh}` : ""}. An arrow is one direction of a link: the more bytes of one ${unit} it carries, the darker (in dark mode the brighter) and wider; dashed ones are idle.`),
       h("div", { class: chips > 64 ? "map-and-list one" : "map-and-list" },
         h("div", { class: "box" }, title, under, h("div", { class: "scroll" }, largeMap()), h("div", { class: "legend" }, least, h("span", { class: "ramp", role: "img", "aria-label": "colour scale" }), most), linkTable()),
-        h("div", {}, h("h3", {}, `Pictures: the block and its ${plan.collectives.length} collectives`), h("div", { class: "gallery", role: "group", "aria-label": "Pictures" }, buttons))));
+        h("div", {}, h("h3", {}, `Pictures: the ${unit} and its ${plan.collectives.length} collectives`), h("div", { class: "gallery", role: "group", "aria-label": "Pictures" }, buttons))));
   };
 
   // ---- one block in time ----
@@ -333,11 +334,11 @@
   const look = (kind) => CORE[kind] || KIND[kind] || ["--other", kind];
 
   const timelineSection = () => {
-    if (!plan.lanes) return section("timeline", "One block in time", h("p", {}, plan.missing));
+    if (!plan.lanes) return section("timeline", `One ${unit} in time`, h("p", {}, plan.missing));
     const ROW = 30, GAP = 14, TOP = 24, whole = plan.block_seconds;
     const at = (seconds) => (100 * seconds / whole).toFixed(4) + "%";
     const slots = [], rows = [], labels = [];
-    const svg = s("svg", { role: "group", "aria-label": `Timeline of one block, ${ms(whole)}. Arrow keys go from slot to slot.` });
+    const svg = s("svg", { role: "group", "aria-label": `Timeline of one ${unit}, ${ms(whole)}. Arrow keys go from slot to slot.` });
     const names = h("div", { class: "names", "aria-hidden": "true" }, h("div", { style: `height:${TOP}px` }));
     const grid = s("g", { class: "grid", "aria-hidden": "true" });
     svg.append(grid);
@@ -416,8 +417,8 @@
     addEventListener("resize", draw);
     drawLater.push(draw);
     const keys = [...used].map((kind) => h("span", {}, h("span", { class: "swatch", style: `background:var(${look(kind)[0]})` }), look(kind)[1] + (look(kind)[2] ? ` (${look(kind)[2]})` : "")));
-    return section("timeline", "One block in time",
-      h("p", {}, `The core's lane fills the block: ${ms(whole)}. Below it, one lane for each dimension of links: a collective stands in every lane whose links it uses. ${ms(plan.exposed_seconds)} of communication is not hidden by compute.`),
+    return section("timeline", `One ${unit} in time`,
+      h("p", {}, `The core's lane fills the ${unit}: ${ms(whole)}. Below it, one lane for each dimension of links: a collective stands in every lane whose links it uses. ${ms(plan.exposed_seconds)} of communication is not hidden by compute.`),
       h("p", {}, h("label", { for: "zoom" }, "Zoom "), range),
       h("div", { class: "box lanes" }, names, scroller), h("div", { class: "legend" }, keys));
   };
@@ -436,7 +437,7 @@
     timeParts.forEach((row, i) => { row.colour = time[i]; });
     memoryParts.forEach((row, i) => { row.colour = memory[i]; });
     return section("parts", "Time and memory by part", h("div", { class: "two" },
-      h("div", {}, h("h3", {}, "One block"), stack(timeParts, time, plan.block_seconds), partsTable(`Predicted; ${plan.rung}`, plan.time, ms, plan.block_seconds)),
+      h("div", {}, h("h3", {}, `One ${unit}`), stack(timeParts, time, plan.block_seconds), partsTable(`Predicted; ${plan.rung}`, plan.time, ms, plan.block_seconds)),
       h("div", {}, h("h3", {}, "HBM of one device"), stack(memoryParts, memory, plan.hbm_limit_bytes), partsTable(`Of ${gib(plan.hbm_limit_bytes)}; ${plan.hbm_source}`, plan.memory, gib, plan.hbm_limit_bytes))));
   };
 
@@ -450,7 +451,7 @@
     const bars = all.map(([seconds, order], i) => {
       const tall = Math.max(2, H * seconds / worst);
       const bar = s("g", { class: i === 0 ? "bar best" : "bar", role: "img", "data-seconds": seconds }, s("rect", { x: i * wide + wide * gap / 2 + "%", y: H - tall, width: wide * (1 - gap) + "%", height: tall }));
-      const told = () => `${i === 0 ? "the plan's: " : `number ${i + 1} of ${count}: `}${ms(seconds)} a block${i ? `, ${digits(100 * (seconds / best - 1), 1)} % more` : ""}\n${order}`;
+      const told = () => `${i === 0 ? "the plan's: " : `number ${i + 1} of ${count}: `}${ms(seconds)} a ${unit}${i ? `, ${digits(100 * (seconds / best - 1), 1)} % more` : ""}\n${order}`;
       bar.setAttribute("aria-label", told().replaceAll("\n", "; "));
       tells(bar, told);
       return bar;
@@ -459,7 +460,7 @@
     svg.append(...bars, s("line", { x1: "0", x2: "100%", y1: H - H * best / worst, y2: H - H * best / worst, style: "stroke:var(--accent)", "stroke-dasharray": "5 4" }));
     svg.append(s("g", { class: "grid" }, s("text", { x: 0, y: H + 16 }, `best ${ms(best)}`), count > 1 ? s("text", { x: Math.min(100, wide * count) + "%", y: H + 16, "text-anchor": wide * count > 40 ? "end" : "start", dx: wide * count > 40 ? 0 : 8 }, `worst ${ms(worst)}`) : null));
     return section("placements", "Placements of the plan's sharding",
-      h("p", {}, count === 1 ? "There is one distinct placement." : `All ${count} distinct placements from best to worst; the worst takes ${digits(100 * (worst / best - 1), 1)} % more a block. Axis order of the best: `, count === 1 ? null : h("code", { class: "break" }, all[0][1])),
+      h("p", {}, count === 1 ? "There is one distinct placement." : `All ${count} distinct placements from best to worst; the worst takes ${digits(100 * (worst / best - 1), 1)} % more a ${unit}. Axis order of the best: `, count === 1 ? null : h("code", { class: "break" }, all[0][1])),
       h("div", { class: "box" }, svg));
   };
 
@@ -501,14 +502,14 @@
   };
   const seconds = (name, key) => ({ name, value: (row) => row[key], show: (row) => (row[key] === null ? null : digits(row[key] * 1e3, 2)) });
   const runnersSection = () => section("runners", "The plan and its runners-up",
-    sortable("Milliseconds of one block; a heading sorts by it", [
+    sortable(`Milliseconds of one ${unit}; a heading sorts by it`, [
       { name: "sharding", value: (row) => row.short, left: true, wrap: true, more: (row) => row.sharding },
       seconds("ms by passes", "passes_seconds"), seconds("ms by cycles", "code_seconds"), seconds("matrix", "matmul_seconds"), seconds("attention", "attention_seconds"), seconds("relayout", "relayout_seconds"), seconds("other", "other_seconds"), seconds("exposed", "exposed_seconds"), seconds("contention", "contention_seconds"),
       { name: "GiB", value: (row) => row.hbm_bytes, show: (row) => digits(row.hbm_bytes / 2 ** 30, 1) },
       { name: "placed", value: (row) => row.order, left: true },
       { name: "verified", value: (row) => (row.verified ? "yes" : "no"), left: true }], plan.plans, 1),
     h("p", { class: "quiet" }, plan.legend));
-  const collectivesSection = () => section("collectives", "Collectives of one block",
+  const collectivesSection = () => section("collectives", `Collectives of one ${unit}`,
     plan.collectives.length === 0 ? h("p", {}, "None.") : sortable("Milliseconds of one run; a heading sorts by it", [
       { name: "collective", value: (row) => row.kind, left: true },
       { name: "runs", value: (row) => row.runs, show: (row) => digits(row.runs, 0) },
