@@ -19,9 +19,18 @@ import numpy as np
 import pytest
 
 from aoizora import InvalidRequest, Plan, _core, cli
-from aoizora.calibrating import COLLECTIVES, KERNELS, calibrate, collective_cases, fitting, in_slice_order, kernel_cases
+from aoizora.calibrating import (
+    COLLECTIVES,
+    KERNELS,
+    Calibration,
+    calibrate,
+    collective_cases,
+    fitting,
+    in_slice_order,
+    kernel_cases,
+)
 from aoizora.calibrating.cases import Case, planned_seconds
-from aoizora.commands.calibrate import sizes_bytes
+from aoizora.commands.calibrate import lines, sizes_bytes
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
@@ -263,6 +272,17 @@ def test_nonsense_is_refused_before_anything_runs(arguments: dict[str, Any], sai
     one = [SimpleNamespace(id=0, platform="cpu", device_kind="cpu")]
     with pytest.raises(InvalidRequest, match=said):
         calibrate(**{"devices": one, **arguments})
+
+
+def test_the_report_fits_a_terminal_and_names_what_is_far_off() -> None:
+    base = slice_of("v5e:2x4")
+    cases = cases_of(base)
+    for draw, spread, poor in ((random.Random(1), 0.01, False), (random.Random(2), 1.0, True)):
+        seconds = planned_seconds(cases, drawn(draw, base)) * np.exp([draw.gauss(0, spread) for _ in cases])
+        found = Calibration("v5e:2x4", "8 x cpu", cases, list(seconds), fitting.fit(cases, seconds, base, "test"))
+        printed = lines(found)
+        assert max(map(len, printed)) <= 80
+        assert any("do not describe these devices well" in line for line in printed) == poor
 
 
 def test_sizes_are_read_with_their_units() -> None:

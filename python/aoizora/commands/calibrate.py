@@ -13,6 +13,7 @@ from aoizora.errors import InvalidRequest
 if TYPE_CHECKING:
     from aoizora.calibrating import Calibration
 
+_POOR = 0.25
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -100,6 +101,12 @@ def lines(found: Calibration) -> list[str]:
     result += ["", "Kept as they were:"]
     for kept in found.fitted.kept:
         result += terminal.wrap(f"{kept.number}: {kept.reason}")
+    poor = [kind for kind, off in found.off_by_kind.items() if off > _POOR]
+    if poor:
+        result += [
+            "",
+            *terminal.wrap(f"The planner's costs do not describe these devices well: {', '.join(poor)}.", ""),
+        ]
     return result
 
 
