@@ -281,7 +281,8 @@ std::string to_json(const Settings& s) {
                                       {"proxy_layers", s.proxy_layers},
                                       {"minimum_weight_sharding", s.minimum_weight_sharding},
                                       {"ulysses", s.ulysses},
-                                      {"windowed_einsum", s.windowed_einsum}});
+                                      {"windowed_einsum", s.windowed_einsum},
+                                      {"survivors_of_each_kind", s.survivors_of_each_kind}});
 }
 
 Settings read_settings(const std::string& text) {
@@ -299,6 +300,7 @@ Settings read_settings(const std::string& text) {
   take(object, "minimum_weight_sharding", s.minimum_weight_sharding);
   take(object, "ulysses", s.ulysses);
   take(object, "windowed_einsum", s.windowed_einsum);
+  take(object, "survivors_of_each_kind", s.survivors_of_each_kind);
   if (!object.empty()) {
     throw InvalidRequest("unknown planner setting \"" + std::string(object.begin()->key()) + "\"; known are " +
                          to_json(Settings{}));

@@ -102,10 +102,15 @@ class Search {
   }
 
   Plan run() {
-    Frontier frontier = make_frontier(enumerate());
-    compile_survivors(frontier);
-    if (frontier.scored.empty()) {
-      throw CompilerFailed("the compiler lowered none of the " + std::to_string(frontier.waiting.size()) +
+    std::size_t waiting = 0, scored = 0;
+    for (auto& shardings : contests(enumerate())) {
+      Frontier frontier = make_frontier(std::move(shardings));
+      compile_survivors(frontier);
+      waiting += frontier.waiting.size();
+      scored += frontier.scored.size();
+    }
+    if (scored == 0) {
+      throw CompilerFailed("the compiler lowered none of the " + std::to_string(waiting) +
                            " shardings; the first failure: " + first_failure_);
     }
     widen();
@@ -124,7 +129,8 @@ class Search {
     double q1_bound_seconds = 0;     ///< known before the compiler is asked
     double block_bound_seconds = 0;  ///< of Q2, known after stage 1
     prediction::Q1 q1;
-    bool survived = false;  ///< handed on to stage 2
+    double score_seconds = 0;  ///< what stage 1 ranks by
+    bool survived = false;     ///< handed on to stage 2
   };
 
   /// The candidates of one enumeration on their way through stage 1.
@@ -179,6 +185,19 @@ class Search {
     return std::move(found.candidates);
   }
 
+  /// The candidates that compete in stage 1: all, or those of each attention kind apart.
+  std::vector<std::vector<candidates::Candidate>> contests(std::vector<candidates::Candidate> shardings) const {
+    std::vector<std::vector<candidates::Candidate>> result;
+    if (!settings_.survivors_of_each_kind) {
+      result.push_back(std::move(shardings));
+      return result;
+    }
+    std::map<candidates::AttentionKind, std::vector<candidates::Candidate>> by_kind;
+    for (auto& candidate : shardings) by_kind[candidate.attention].push_back(std::move(candidate));
+    for (auto& [kind, group] : by_kind) result.push_back(std::move(group));
+    return result;
+  }
+
   Frontier make_frontier(std::vector<candidates::Candidate> shardings) {
     Frontier frontier;
     for (auto& candidate : shardings) {
@@ -202,7 +221,7 @@ class Search {
     auto& scored = frontier.scored;
     const auto may_survive = [&](const Scored& next) {
       return !q1_bound_holds_ || scored.size() < wanted ||
-             next.q1_bound_seconds <= scored[wanted - 1].q1.seconds * rounding;
+             next.q1_bound_seconds <= scored[wanted - 1].score_seconds * rounding;
     };
     const std::size_t first = frontier.asked;
     const auto supply = [&]() -> std::optional<Job> {
@@ -226,7 +245,7 @@ class Search {
       }
       if (one.q1.seconds * rounding < one.q1_bound_seconds) q1_bound_holds_ = false;
       const auto less = [](const Scored& a, const Scored& b) {
-        return std::tie(a.q1.seconds, a.signature) < std::tie(b.q1.seconds, b.signature);
+        return std::tie(a.score_seconds, a.signature) < std::tie(b.score_seconds, b.signature);
       };
       const auto at = scored.insert(std::upper_bound(scored.begin(), scored.end(), one, less), one);
       if (at == scored.begin() && compiled_.empty())
@@ -240,6 +259,10 @@ class Search {
     const auto graph = prediction::build_prediction_graph(program, workload(), scored.candidate, slice_.hardware);
     scored.q1 = prediction::score(graph, slice_.hardware, workload().layers);
     scored.block_bound_seconds = block_bound(graph, scored.candidate.mesh, slice_).seconds;
+    // Q1 hides communication under compute. A program's, a training step's for one, is mostly sums over devices, which
+    // the compiler never hides: its bound on Q2 says so, and ranks better (docs/programs.md).
+    scored.score_seconds =
+        workload().whole_program ? std::max(scored.q1.seconds, scored.block_bound_seconds) : scored.q1.seconds;
   }
 
   /// Where the compiler fits none of the candidates: those that the weight-sharding factor taken from HBM left out, for

@@ -35,7 +35,8 @@ struct Settings {
   std::int64_t proxy_layers = 3;
   std::int64_t minimum_weight_sharding = 0;  ///< 0: from HBM
   bool ulysses = true;
-  bool windowed_einsum = true;  ///< survivors are also compiled with windowed einsum off
+  bool windowed_einsum = true;          ///< survivors are also compiled with windowed einsum off
+  bool survivors_of_each_kind = false;  ///< stage 1 keeps so many of each attention kind
 };
 std::string to_json(const Settings& settings);
 Settings read_settings(const std::string& json);

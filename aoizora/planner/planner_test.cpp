@@ -174,6 +174,21 @@ std::int64_t counted(const Plan& p, const std::string& name) {
   return -1;
 }
 
+// Kept apart, both attention kinds reach the compiler, however stage 1 ranks them.
+BOOST_AUTO_TEST_CASE(Plan_KindsKeptApartBothReachTheCompiler) {
+  Edited together(0, {}), apart(0, {});
+  Settings settings = recorded_settings();
+  settings.survivors_of_each_kind = true;
+  BOOST_TEST(read_settings(to_json(settings)).survivors_of_each_kind);
+  const Plan two = plan(recorded_request(), topology::make_slice("v5e:2x2"), settings, apart);
+  const Plan one = run(together);
+  BOOST_TEST((two.best.candidate == one.best.candidate));
+  std::map<candidates::AttentionKind, std::int64_t> kinds;
+  for (const auto& candidate : asked(apart, CompilerRung::passes)) ++kinds[candidate.attention];
+  BOOST_TEST(kinds[candidates::AttentionKind::gathered] >= settings.survivor_floor);
+  BOOST_TEST(kinds[candidates::AttentionKind::ulysses] >= settings.survivor_floor);
+}
+
 /// Every candidate of the recording with its Q1, least first: stage 1 as it is without a bound.
 std::vector<std::pair<double, candidates::Candidate>> all_by_q1() {
   const auto wl = workload::make_workload(recorded_request());

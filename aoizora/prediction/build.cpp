@@ -91,6 +91,11 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+/// The vector unit takes about 40 cycles for each 4 KiB register tile of the largest array of a fusion: read off
+/// estimated_cycles of libtpu 0.0.52 for v5e, as the schedule has it (ranking/schedule.cpp).
+constexpr double vector_cycles_per_tile = 40;
+constexpr double tile_bytes = 4096;
+
 class Builder {
  public:
   Builder(const ir::Program& program, const workload::Workload& workload, const candidates::Candidate& candidate,
@@ -573,13 +578,22 @@ class Builder {
     }
     const std::int32_t node =
         communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group, payload, label(op));
-    if (!out.empty() && !values_[operand(op, 0)].is_constant)
-      compute(context, label(op), 0, local_bytes(operand(op, 0)));
+    if (!out.empty() && !values_[operand(op, 0)].is_constant) {
+      const double bytes = local_bytes(operand(op, 0));
+      compute(context, label(op), 0, bytes, vector_seconds(bytes));
+    }
     for (std::size_t r = 0; r < out.size(); ++r) {
       values_[out[r]].reduced_by = node;
       out[r] = reshard(context, out[r], result_layout(op, r), NodeKind::producer_consumer, label(op));
     }
     return out;
+  }
+
+  /// What the vector unit takes for the fusion that a reduction ends: of a program that writes its attention out, most
+  /// of the time. Of Wan, whose attention is a kernel, a reduction costs what it reads.
+  double vector_seconds(double bytes) const {
+    if (!workload_.whole_program || hardware_.clock_hz.value <= 0) return 0;
+    return bytes / tile_bytes * vector_cycles_per_tile / hardware_.clock_hz.value;
   }
 
   /// Slices, pads, concatenations: dimensions that keep their length keep the result's axes, the others must be whole.

@@ -207,8 +207,13 @@ BOOST_AUTO_TEST_CASE(Q1_AWholeProgramIsItselfAtTheDepthOfItsText) {
   const PredictionGraph graph = build_prediction_graph(ir::read_stablehlo(text), whole, {}, hardware());
   const PredictionGraph proxy = graph_of(text);
   BOOST_TEST(graph.proxy_layers == 1);
-  BOOST_TEST(score(graph, hardware(), 1).seconds == score(proxy, hardware(), proxy.proxy_layers).seconds,
-             boost::test_tools::tolerance(1e-9));
+  const Q1 all = score(graph, hardware(), 1), step = score(proxy, hardware(), proxy.proxy_layers);
+  BOOST_TEST(all.communication_seconds == step.communication_seconds, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(all.compute_seconds > step.compute_seconds);  // reductions keep the vector unit busy
+  double flops = 0, proxy_flops = 0;
+  for (const Node& node : graph.nodes) flops += node.flops * static_cast<double>(node.trips);
+  for (const Node& node : proxy.nodes) proxy_flops += node.flops * static_cast<double>(node.trips);
+  BOOST_TEST(flops == proxy_flops, boost::test_tools::tolerance(1e-9));
 }
 
 // One contraction x[2, rows, k] w[k, n] over a mesh, as Shardy prints it.

@@ -230,4 +230,5 @@ def plan_command(plan: Plan, path: str) -> str:
     words += ["--no-cfg"] if not request["cfg"] else []
     words += ["--no-ulysses"] if not settings["ulysses"] else []
     words += ["--no-windowed-einsum-search"] if not settings["windowed_einsum"] else []
+    words += ["--source", plan.data["source"]["name"]] if "source" in plan.data else []
     return shlex.join([str(word) for word in [*words, "--out", path]])
