@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import aoizora
+from aoizora.report.progress import ProgressLine
 
 Tree = dict[str, Any]
 
@@ -169,7 +170,10 @@ def main() -> None:
     parser.add_argument("--out", default="plan.json")
     options = parser.parse_args()
     sizes = Sizes()
-    plan = plan_training(sizes, options.slice)
+    progress = ProgressLine()
+    # A small program's hundreds of shardings take minutes on two cores; the compiler gets the best twelve.
+    plan = plan_training(sizes, options.slice, settings={"survivor_fraction": 0.02}, progress=progress)
+    progress.close()
     plan.save(options.out)
     print("sharding:", plan.data["best"]["sharding"], "; placed", plan.data["best"]["placement"]["order"])
     shape = tuple(plan.mesh_shape.values())
