@@ -242,10 +242,22 @@ json::object hbm_json(const Plan& plan) {
           {"source", "the compiler's buffer assignment at full depth"}};
 }
 
+/// `priced`: [[seconds, how many placements, [axis orders of the first of them]], ...], best first; large slices have
+/// ten thousand placements and a few dozen prices. Prices that differ by rounding are one.
 json::object placements_json(const Plan& plan) {
+  constexpr double rounding = 1e-9;
+  constexpr std::size_t named = 4;
   json::array priced;
-  for (const auto& [seconds, order] : plan.priced_placements)
-    priced.push_back(json::array{seconds, json::value(order)});
+  double last = 0;
+  for (const auto& [seconds, order] : plan.priced_placements) {
+    if (priced.empty() || seconds > last * (1 + rounding)) {
+      last = seconds;
+      priced.push_back(json::array{seconds, 0, json::array{}});
+    }
+    json::array& group = priced.back().as_array();
+    group[1] = group[1].as_int64() + 1;
+    if (group[2].as_array().size() < named) group[2].as_array().push_back(json::value(order));
+  }
   return {{"distinct", plan.placements},
           {"best_block_seconds", plan.best.q2.block_seconds},
           {"worst_block_seconds", plan.worst_placement_block_seconds},

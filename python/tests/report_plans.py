@@ -28,8 +28,8 @@ def spread(recorded: Plan, slice_name: str) -> Plan:
         "device_ids": list(range(len(devices))),
     }
     seconds = data["best"]["predicted"]["block_seconds"]
-    priced = [[seconds * (1 + 0.002 * i), order["order"]] for i, order in enumerate(orders)]
-    data["placements"] = {"distinct": len(orders), "best_block_seconds": seconds,
+    priced = [[seconds * (1 + 0.002 * i), 1 + 200 * (i % 2), [order["order"]]] for i, order in enumerate(orders)]
+    data["placements"] = {"distinct": sum(count for _, count, _ in priced), "best_block_seconds": seconds,
                           "worst_block_seconds": priced[-1][0], "priced": priced}  # fmt: skip
     block = data["best"]["predicted"]["block"]
     for number, pattern in enumerate(block["patterns"]):

@@ -108,10 +108,10 @@ def test_every_run_of_a_collective_is_in_the_lanes_of_its_links(recorded_plan: P
 def test_the_strip_begins_with_the_plans_placement(recorded_plan: Plan) -> None:
     best, placements = recorded_plan.data["best"], recorded_plan.data["placements"]
     priced = placements["priced"]
-    assert priced[0] == [best["predicted"]["block_seconds"], best["placement"]["order"]]
-    assert [seconds for seconds, _ in priced] == sorted(seconds for seconds, _ in priced)
+    assert (priced[0][0], priced[0][2][0]) == (best["predicted"]["block_seconds"], best["placement"]["order"])
+    assert [seconds for seconds, *_ in priced] == sorted(seconds for seconds, *_ in priced)
     assert priced[-1][0] == placements["worst_block_seconds"]
-    assert len(priced) == placements["distinct"]
+    assert sum(count for _, count, _ in priced) == placements["distinct"]
 
 
 def test_memory_by_part_is_the_whole(recorded_plan: Plan) -> None:
@@ -230,6 +230,7 @@ def damages(data: dict[str, Any]) -> list[dict[str, Any]]:
         with_(("placements", "priced"), [[1]]),
         with_(("placements", "priced"), []),
         with_(("placements", "priced", 0, 1), None),
+        with_(("placements", "priced", 0, 2), []),
         with_((*block, "collectives", 0, "seconds"), None),
         with_((*block, "collectives", 0, "name"), 7),
         with_((*block, "exposed_communication_seconds"), []),

@@ -249,7 +249,7 @@ def test_what_a_plan_says_is_shown_and_not_run(recorded_plan: Plan, browser: Any
     data["request"]["model"] = data["best"]["placement"]["order"] = data["versions"][0] = evil
     data["lost"] = [evil]
     data["comparisons"][0]["name"] = evil
-    data["placements"]["priced"][0][1] = evil
+    data["placements"]["priced"][0][2][0] = evil
     for c in data["best"]["predicted"]["block"]["collectives"]:
         c["name"] = c["kind"] = evil
     for slot in data["best"]["predicted"]["block"]["timeline"]["core"]:

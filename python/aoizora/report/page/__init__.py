@@ -79,9 +79,10 @@ def data(plan: Plan, path: str) -> dict[str, Any]:
             for lane in view.lanes(plan)
         ]
         found["placements"] = [
-            [view.number(seconds), view.words(order)] for seconds, order in plan.data["placements"]["priced"]
+            [view.number(seconds), view.whole(count, 2**31), [view.words(order) for order in orders]]
+            for seconds, count, orders in plan.data["placements"]["priced"]
         ]
-        if not found["placements"]:
+        if not found["placements"] or not all(count and orders for _, count, orders in found["placements"]):
             raise ValueError("no placement is priced")
     for part in (*found["time"], *found["memory"]):
         view.number(part["value"])

@@ -445,22 +445,29 @@
   const placementsSection = () => {
     const all = plan.placements;
     if (!all) return section("placements", "Placements of the plan's sharding", h("p", {}, plan.missing));
-    const best = all[0][0], worst = all.at(-1)[0], H = 150, count = all.length, gap = count > 120 ? 0 : 0.15;
-    const svg = s("svg", { width: "100%", height: H + 22, role: "group", "aria-label": `${count} placements from best to worst. Arrow keys go from one to the next.` });
+    const best = all[0][0], worst = all.at(-1)[0], H = 150;
+    const count = all.reduce((total, [, many]) => total + many, 0), each = count <= 120;
+    const svg = s("svg", { width: "100%", height: H + 22, role: "group", "aria-label": `${count} placements from best to worst, equal ones together. Arrow keys go from one price to the next.` });
     const wide = Math.min(100 / count, 9);
-    const bars = all.map(([seconds, order], i) => {
-      const tall = Math.max(2, H * seconds / worst);
-      const bar = s("g", { class: i === 0 ? "bar best" : "bar", role: "img", "data-seconds": seconds }, s("rect", { x: i * wide + wide * gap / 2 + "%", y: H - tall, width: wide * (1 - gap) + "%", height: tall }));
-      const told = () => `${i === 0 ? "the plan's: " : `number ${i + 1} of ${count}: `}${ms(seconds)} a ${unit}${i ? `, ${digits(100 * (seconds / best - 1), 1)} % more` : ""}\n${order}`;
+    let before = 0;
+    const bars = all.map(([seconds, many, orders], i) => {
+      const tall = Math.max(2, H * seconds / worst), bar = s("g", { class: i === 0 ? "bar best" : "bar", role: "img", "data-seconds": seconds, "data-count": many });
+      for (let k = 0; k < (each ? many : 1); k++) {
+        const span = each ? wide : wide * many, gap = each ? 0.15 * wide : 0;
+        bar.append(s("rect", { x: (before + k) * wide + gap / 2 + "%", y: H - tall, width: span - gap + "%", height: tall }));
+      }
+      const first = before + 1;
+      before += many;
+      const told = () => `${many === 1 ? `number ${first}` : `numbers ${first} to ${first + many - 1}`} of ${count}: ${ms(seconds)} a ${unit}${i ? `, ${digits(100 * (seconds / best - 1), 1)} % more` : ""}\n${i === 0 ? "the plan's: " : ""}${orders.join("\n")}${many > orders.length ? `\nand ${many - orders.length} more` : ""}`;
       bar.setAttribute("aria-label", told().replaceAll("\n", "; "));
       tells(bar, told);
       return bar;
     });
-    roving(bars, inLine(count));
+    roving(bars, inLine(bars.length));
     svg.append(...bars, s("line", { x1: "0", x2: "100%", y1: H - H * best / worst, y2: H - H * best / worst, style: "stroke:var(--accent)", "stroke-dasharray": "5 4" }));
     svg.append(s("g", { class: "grid" }, s("text", { x: 0, y: H + 16 }, `best ${ms(best)}`), count > 1 ? s("text", { x: Math.min(100, wide * count) + "%", y: H + 16, "text-anchor": wide * count > 40 ? "end" : "start", dx: wide * count > 40 ? 0 : 8 }, `worst ${ms(worst)}`) : null));
     return section("placements", "Placements of the plan's sharding",
-      h("p", {}, count === 1 ? "There is one distinct placement." : `All ${count} distinct placements from best to worst; the worst takes ${digits(100 * (worst / best - 1), 1)} % more a ${unit}. Axis order of the best: `, count === 1 ? null : h("code", { class: "break" }, all[0][1])),
+      h("p", {}, count === 1 ? "There is one distinct placement." : `All ${count} distinct placements from best to worst; the worst takes ${digits(100 * (worst / best - 1), 1)} % more a ${unit}. Axis order of the best: `, count === 1 ? null : h("code", { class: "break" }, all[0][2][0])),
       h("div", { class: "box" }, svg));
   };
 
