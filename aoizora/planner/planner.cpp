@@ -141,6 +141,8 @@ class Search {
   };
 
   const workload::Workload& workload() const { return plan_.workload; }
+  /// What is priced as a block, to people: a whole program is one.
+  std::string unit() const { return workload().whole_program ? "step" : "block"; }
 
   candidates::EnumerationOptions enumeration_options() const {
     candidates::EnumerationOptions options;
@@ -329,8 +331,8 @@ class Search {
     require_one_that_fits();
     sort_compiled();
     const Compiled& first = compiled_.front();
-    best_line_ = milliseconds(first.block_seconds[first.best]) + " a block, " + describe(first.candidate, workload()) +
-                 "; " + first.placements[first.best].order;
+    best_line_ = milliseconds(first.block_seconds[first.best]) + " a " + unit() + ", " +
+                 describe(first.candidate, workload()) + "; " + first.placements[first.best].order;
     plan_.decision_seconds = seconds_since(started_);
     tell("decision", 0, 1, 1, started_);
   }
@@ -411,7 +413,7 @@ class Search {
       const auto at =
           priced_seconds_.insert(std::upper_bound(priced_seconds_.begin(), priced_seconds_.end(), seconds), seconds);
       if (at == priced_seconds_.begin())
-        best_line_ = milliseconds(seconds) + " a block, " + describe(compiled.candidate, workload());
+        best_line_ = milliseconds(seconds) + " a " + unit() + ", " + describe(compiled.candidate, workload());
       compiled_.push_back(std::move(compiled));
       drop_texts();
     });
