@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -129,13 +130,15 @@ class Search {
     double q1_bound_seconds = 0;     ///< known before the compiler is asked
     double block_bound_seconds = 0;  ///< of Q2, known after stage 1
     prediction::Q1 q1;
-    double score_seconds = 0;  ///< what stage 1 ranks by
-    bool survived = false;     ///< handed on to stage 2
+    double unhidden_seconds = 0;  ///< Q1, or the bound on Q2 at full depth where that is more
+    double score_seconds = 0;     ///< what stage 1 ranks by: one of the two
+    bool deployed = false;        ///< what people deploy today: a survivor in any case, so no plan is slower than it
+    bool survived = false;        ///< handed on to stage 2
   };
 
   /// The candidates of one enumeration on their way through stage 1.
   struct Frontier {
-    std::vector<Scored> waiting;  ///< least bound first
+    std::vector<Scored> waiting;  ///< what is deployed, then least bound first
     std::size_t asked = 0;        ///< of these
     std::vector<Scored> scored;   ///< least Q1 first
   };
@@ -202,21 +205,26 @@ class Search {
 
   Frontier make_frontier(std::vector<candidates::Candidate> shardings) {
     Frontier frontier;
+    std::set<std::string> deployed;
+    for (const Deployment& deployment : deployments(workload(), static_cast<std::int64_t>(slice_.devices.size())))
+      deployed.insert(candidates::canonical_signature(workload(), deployment.candidate));
     for (auto& candidate : shardings) {
       Scored scored;
       scored.signature = candidates::canonical_signature(workload(), candidate);
       scored.q1_bound_seconds = prediction::lower_bound(workload(), candidate, slice_.hardware).seconds;
       scored.candidate = std::move(candidate);
+      scored.deployed = deployed.contains(scored.signature);
       tried_.insert(scored.signature);
       frontier.waiting.push_back(std::move(scored));
     }
     std::sort(frontier.waiting.begin(), frontier.waiting.end(), [](const Scored& a, const Scored& b) {
-      return std::tie(a.q1_bound_seconds, a.signature) < std::tie(b.q1_bound_seconds, b.signature);
+      return std::tuple(!a.deployed, a.q1_bound_seconds, std::string_view(a.signature)) <
+             std::tuple(!b.deployed, b.q1_bound_seconds, std::string_view(b.signature));
     });
     return frontier;
   }
 
-  /// Lower, propagate, Q1 (paper 4.3), in order of the bound, until the `wanted` best by Q1 are known: the bound of the
+  /// Lower, propagate, Q1 (paper 4.3), in that order, until the `wanted` best by Q1 are known: the bound of the
   /// next is above the last of them. Ties go by signature. One Q1 below its bound, and all are asked.
   void settle(Frontier& frontier, std::size_t wanted) {
     const auto start = Clock::now();
@@ -261,10 +269,11 @@ class Search {
     const auto graph = prediction::build_prediction_graph(program, workload(), scored.candidate, slice_.hardware);
     scored.q1 = prediction::score(graph, slice_.hardware, workload().layers);
     scored.block_bound_seconds = block_bound(graph, scored.candidate.mesh, slice_).seconds;
-    // Q1 hides communication under compute. A program's, a training step's for one, is mostly sums over devices, which
-    // the compiler never hides: its bound on Q2 says so, and ranks better (docs/programs.md).
-    scored.score_seconds =
-        workload().whole_program ? std::max(scored.q1.seconds, scored.block_bound_seconds) : scored.q1.seconds;
+    // Q1 hides all communication under compute but for the sums that the loop carries. The bound on Q2 knows what else
+    // the compiler never hides: Ulysses' exchanges, a training step's sums over devices (docs/programs.md).
+    scored.unhidden_seconds =
+        std::max(scored.q1.seconds, static_cast<double>(workload().layers) * scored.block_bound_seconds);
+    scored.score_seconds = workload().whole_program ? scored.unhidden_seconds : scored.q1.seconds;
   }
 
   /// Where the compiler fits none of the candidates: those that the weight-sharding factor taken from HBM left out, for
@@ -290,6 +299,14 @@ class Search {
     }
   }
 
+  /// Of the `places` best of those scored by what cannot be hidden, the last.
+  static double unhidden_seconds_of(const Frontier& frontier, std::size_t places) {
+    std::vector<double> seconds;
+    for (const Scored& scored : frontier.scored) seconds.push_back(scored.unhidden_seconds);
+    std::sort(seconds.begin(), seconds.end());
+    return seconds.empty() || places == 0 ? 0 : seconds[std::min(places, seconds.size()) - 1];
+  }
+
   /// HLO passes for the survivors, all placements priced (paper 4.4), until the best is known. Where none fits, the
   /// next in line follow.
   void compile_survivors(Frontier& frontier) {
@@ -305,10 +322,12 @@ class Search {
     while (taken == 0 || compiled_.empty()) {
       settle(frontier, taken + wanted);
       const std::size_t end = std::min(frontier.scored.size(), taken + wanted);
-      for (std::size_t i = 0; i < end; ++i) {
-        if (frontier.scored[i].survived) continue;
-        frontier.scored[i].survived = true;
-        waiting_.push_back(frontier.scored[i]);
+      const double enough = unhidden_seconds_of(frontier, static_cast<std::size_t>(settings_.survivor_floor));
+      for (std::size_t i = 0; i < frontier.scored.size(); ++i) {
+        Scored& next = frontier.scored[i];
+        if (next.survived || (i >= end && !next.deployed && next.unhidden_seconds > enough)) continue;
+        next.survived = true;
+        waiting_.push_back(next);
       }
       if (waiting_.empty()) break;
       survivors += static_cast<std::int64_t>(waiting_.size());

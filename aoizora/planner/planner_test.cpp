@@ -221,8 +221,9 @@ BOOST_AUTO_TEST_CASE(Plan_WhatTheBoundsLeaveOutChangesNothing) {
   const auto propagated = asked(compiler, CompilerRung::propagate);
   BOOST_TEST(propagated.size() + static_cast<std::size_t>(counted(p, "left out before Shardy by the bound on Q1")) ==
              all.size());
-  const auto survivors = static_cast<std::size_t>(counted(p, "survivors"));
-  BOOST_TEST(survivors == 8u);
+  // Eight by Q1; deployments and what is best by what cannot be hidden come on top.
+  const std::size_t survivors = 8;
+  BOOST_TEST(counted(p, "survivors") >= 8);
   const auto passes = asked(compiler, CompilerRung::passes);
   double last = p.best.passes_block_seconds;
   for (const Ranked& r : p.runners_up) {
@@ -230,14 +231,10 @@ BOOST_AUTO_TEST_CASE(Plan_WhatTheBoundsLeaveOutChangesNothing) {
       last = std::max(last, r.passes_block_seconds);
   }
   std::size_t left_out = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t i = 0; i < survivors; ++i) {
     const auto& candidate = all[i].second;
     const bool was_propagated = std::find(propagated.begin(), propagated.end(), candidate) != propagated.end();
     const bool was_compiled = std::find(passes.begin(), passes.end(), candidate) != passes.end();
-    if (i >= survivors) {
-      BOOST_TEST(!was_compiled);
-      continue;
-    }
     BOOST_TEST(was_propagated);
     if (was_compiled) continue;
     ++left_out;
@@ -335,6 +332,19 @@ BOOST_AUTO_TEST_CASE(Plan_CodeGenerationOnlyForWhatItCanStillChange) {
   BOOST_TEST(written.at("times").at("decision_seconds").as_double() == p.decision_seconds);
   const double difference = (p.best.q2.block_seconds / p.best.passes_block_seconds - 1) * 100;
   BOOST_TEST(written.at("best").at("rung_difference_percent").as_double() == difference);
+}
+
+// Stage 1 may not lose what the plan is compared with.
+BOOST_AUTO_TEST_CASE(Plan_NoDeploymentOfTodayIsFaster) {
+  Edited compiler(0, {});
+  const Plan p = run(compiler);
+  std::size_t compared = 0;
+  for (const Comparison& comparison : p.comparisons) {
+    if (!comparison.ranked) continue;
+    ++compared;
+    BOOST_TEST(comparison.ranked->passes_step_seconds >= p.best.passes_step_seconds);
+  }
+  BOOST_TEST(compared == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(Plan_NothingListedBeatsTheWinner) {
