@@ -42,8 +42,7 @@ void bind_ir(nb::module_& m) {
                             {elide_constants, std::move(first)});
       },
       nb::arg("trace"), nb::arg("candidate_json"), nb::arg("elide_constants") = false,
-      nb::arg("first") = ir::AnnotateOptions{}.first,
-      nb::call_guard<nb::gil_scoped_release>(),
+      nb::arg("first") = ir::AnnotateOptions{}.first, nb::call_guard<nb::gil_scoped_release>(),
       "The lowered program of a candidate from a trace on stand-in mesh axes. Raises ParseError, InvalidRequest.");
   m.def(
       "inspect", [](std::string text) { return ir::inspect_json(ir::read_program(std::move(text))); }, nb::arg("text"),
