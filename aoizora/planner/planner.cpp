@@ -140,7 +140,7 @@ class Search {
   struct Frontier {
     std::vector<Scored> waiting;  ///< what is deployed, then least bound first
     std::size_t asked = 0;        ///< of these
-    std::vector<Scored> scored;   ///< least Q1 first
+    std::vector<Scored> scored;   ///< least score first
   };
 
   const workload::Workload& workload() const { return plan_.workload; }
@@ -224,8 +224,8 @@ class Search {
     return frontier;
   }
 
-  /// Lower, propagate, Q1 (paper 4.3), in that order, until the `wanted` best by Q1 are known: the bound of the
-  /// next is above the last of them. Ties go by signature. One Q1 below its bound, and all are asked.
+  /// Lower, propagate, Q1 (paper 4.3), in that order, until the `wanted` best by their score are known: the bound of
+  /// the next is above the last of them. Ties go by signature. One Q1 below its bound, and all are asked.
   void settle(Frontier& frontier, std::size_t wanted) {
     const auto start = Clock::now();
     auto& scored = frontier.scored;
@@ -328,9 +328,9 @@ class Search {
         if (next.survived || (i >= end && !next.deployed && next.unhidden_seconds > enough)) continue;
         next.survived = true;
         waiting_.push_back(next);
+        ++survivors;
       }
       if (waiting_.empty()) break;
-      survivors += static_cast<std::int64_t>(waiting_.size());
       std::sort(waiting_.begin(), waiting_.end(), [](const Scored& a, const Scored& b) {
         return std::tie(a.block_bound_seconds, a.signature) < std::tie(b.block_bound_seconds, b.signature);
       });
