@@ -187,6 +187,12 @@ BOOST_AUTO_TEST_CASE(Plan_KindsKeptApartBothReachTheCompiler) {
   for (const auto& candidate : asked(apart, CompilerRung::passes)) ++kinds[candidate.attention];
   BOOST_TEST(kinds[candidates::AttentionKind::gathered] >= settings.survivor_floor);
   BOOST_TEST(kinds[candidates::AttentionKind::ulysses] >= settings.survivor_floor);
+  // A survivor is compiled or left out, and counted once.
+  std::int64_t survivors = 0;
+  for (const StageCount& count : two.counts) survivors += count.name == "survivors" ? count.count : 0;
+  std::int64_t compiled = 0;
+  for (const auto& candidate : asked(apart, CompilerRung::passes)) compiled += candidate.compiler_options.empty();
+  BOOST_TEST(survivors == compiled + counted(two, "left out before the HLO passes by the bound on Q2"));
 }
 
 /// Every candidate of the recording with its Q1, least first: stage 1 as it is without a bound.
