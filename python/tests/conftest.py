@@ -40,15 +40,37 @@ def recording(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def recorded_text(recording: Path) -> str:
-    """The plan.json of that request, by the C++ planner over the recording."""
+def _replayed(recording: Path) -> str:
     request = json.dumps({"model": "wan2.1-1.3b"})
     settings = json.dumps({"survivor_floor": 8, "survivor_fraction": 0.05, "runners_up": 5})
     return str(_core.replay_plan(str(recording), request, "v5e:2x2", settings, 0, ["jax=recorded"]))
+
+
+@pytest.fixture(scope="session")
+def recorded_text(recording: Path) -> str:
+    """The plan.json of that request, by the C++ planner over the recording."""
+    return _replayed(recording)
 
 
 @pytest.fixture
 def recorded_plan(recorded_text: str) -> Plan:
     """The same, read."""
     return Plan.loads(recorded_text)
+
+
+@pytest.fixture(scope="session")
+def exchanging_text(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The plan.json of a compiler that refuses gathered keys: Ulysses, with collectives of three kinds."""
+    folder = tmp_path_factory.mktemp("exchanging")
+    for path in recording.glob("*.txt"):
+        with path.open("rb") as file:
+            key = json.loads(file.readline())["key"]
+        if not (key.startswith("passes") and "placement=row-major" in key and '"gathered"' in key):
+            (folder / path.name).symlink_to(path)
+    return _replayed(folder)
+
+
+@pytest.fixture
+def exchanging_plan(exchanging_text: str) -> Plan:
+    """The same, read."""
+    return Plan.loads(exchanging_text)

@@ -277,7 +277,7 @@ def test_its_code_is_in_the_key_of_the_cache(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_workers_trace_its_transformer_under_a_candidate(recorded_plan: Plan) -> None:
+def test_workers_trace_its_transformer_under_a_candidate(exchanging_plan: Plan) -> None:
     """Stage 1 of a plan with --source maxdiffusion, by the same predictor: what its attention moves is there."""
     if not maxdiffusion.is_importable():
         pytest.skip("maxdiffusion is not importable: put a checkout of its src on PYTHONPATH")
@@ -285,17 +285,17 @@ def test_workers_trace_its_transformer_under_a_candidate(recorded_plan: Plan) ->
     from aoizora import _core
     from aoizora.compiler.queue import WorkerQueue
 
-    request = recorded_plan.request
+    request = exchanging_plan.request
     devices = _core.slice_devices("v5e:2x2")
     with WorkerQueue(request, "v5e:2x2", devices, 1, builder=maxdiffusion.SOURCE_BUILDER) as queue:
-        job = {"id": 1, "candidate": recorded_plan.candidate, "rung": "propagate", "layers": 3}
+        job = {"id": 1, "candidate": exchanging_plan.candidate, "rung": "propagate", "layers": 3}
         queue.submit(json.dumps(job))
         answer = queue.next()
     assert answer["outcome"] == "ok", answer["failure"]
-    workload, candidate = _core.make_workload(json.dumps(request)), json.dumps(recorded_plan.candidate)
-    layers = recorded_plan.data["layers"]
+    workload, candidate = _core.make_workload(json.dumps(request)), json.dumps(exchanging_plan.candidate)
+    layers = exchanging_plan.data["layers"]
     theirs = json.loads(_core.predict(answer["text"], workload, candidate, "v5e:2x2", layers))
-    ours = recorded_plan.data["best"]["stage_1"]["block_bytes"]
+    ours = exchanging_plan.data["best"]["stage_1"]["block_bytes"]
     assert theirs["proxy_layers"] == 3
     found = theirs["q1"]["block_bytes"]
     assert found["all-gather"] == pytest.approx(ours["all-gather"], rel=0.05)
@@ -304,7 +304,7 @@ def test_workers_trace_its_transformer_under_a_candidate(recorded_plan: Plan) ->
 
 
 @pytest.mark.slow
-def test_its_own_transformer_has_the_collectives_the_plan_predicts(recorded_plan: Plan, tmp_path: Path) -> None:
+def test_its_own_transformer_has_the_collectives_the_plan_predicts(exchanging_plan: Plan, tmp_path: Path) -> None:
     """Compiled for the TPU under the plan's mesh and rules. Where AoiZora pads the sequence to the kernel's block it
     does not, and its Ulysses moves cross attention too: queries and result, and the short text."""
     if not maxdiffusion.is_importable():
@@ -312,15 +312,15 @@ def test_its_own_transformer_has_the_collectives_the_plan_predicts(recorded_plan
     pytest.importorskip("libtpu", reason="libtpu is not installed")
     from aoizora import _core
 
-    recorded_plan.save(tmp_path / "plan.json")
+    exchanging_plan.save(tmp_path / "plan.json")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "JAX_PLATFORMS": "cpu"}
     command = [str(HERE / "maxdiffusion_model.py"), str(tmp_path / "plan.json"), str(tmp_path / "out.txt")]
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     places = {tuple(at): number for number, (at, _) in enumerate(_core.slice_devices("v5e:2x2"))}
-    order = [places[tuple(at)] for at in recorded_plan.data["best"]["placement"]["coordinates"]]
+    order = [places[tuple(at)] for at in exchanging_plan.data["best"]["placement"]["coordinates"]]
     text = (tmp_path / "out.txt").read_text()
-    score = json.loads(_core.score(text, "", "", "v5e:2x2", order, recorded_plan.data["layers"], "passes"))
+    score = json.loads(_core.score(text, "", "", "v5e:2x2", order, exchanging_plan.data["layers"], "passes"))
 
     def large(collectives: list[dict[str, Any]]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
@@ -329,9 +329,9 @@ def test_its_own_transformer_has_the_collectives_the_plan_predicts(recorded_plan
                 found.setdefault(each["kind"], []).extend([each["bytes"]] * round(each["runs"]))
         return found
 
-    planned = large(recorded_plan.data["best"]["predicted"]["block"]["collectives"])
+    planned = large(exchanging_plan.data["best"]["predicted"]["block"]["collectives"])
     theirs = large(score["collectives"])
-    assert recorded_plan.data["attention"] == "ulysses"
+    assert exchanging_plan.data["attention"] == "ulysses"
     assert theirs.keys() == planned.keys() == {"all-gather", "all-to-all"}
     assert theirs["all-gather"] == pytest.approx(planned["all-gather"])
     assert (len(planned["all-to-all"]), len(theirs["all-to-all"])) == (4, 6)

@@ -38,7 +38,7 @@ def build(
     del attention  # its kernel is in the program at every rung
     flax.config.update("flax_always_shard_variable", False)  # as its generate_wan does
     rules = (
-        *maxdiffusion.as_flax(maxdiffusion.rules_of(_divided(candidate), candidate["attention"])),
+        *maxdiffusion.as_flax(maxdiffusion.rules_of(candidate["rules"], candidate["attention"])),
         ("layers_per_stage", None),
     )
     request = {name: value for name, value in request.items() if name != "source"}
@@ -98,7 +98,3 @@ def build(
 
 
 build.on_devices = True  # type: ignore[attr-defined]
-
-
-def _divided(candidate: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {axis: list(names) for axis, names in candidate["rules"].items()}
