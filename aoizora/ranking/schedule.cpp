@@ -25,9 +25,12 @@ constexpr int depth_limit = 64;
 constexpr double vmem_to_hbm = 22;
 
 /// What the compiler itself charges the vector unit for work that is no matmul: about 40 cycles for each 4 KiB register
-/// tile of the largest array (20 to 55 for reductions, copies, pads and GELU; transposes of the minor dimension up to
-/// 200). Read off estimated_cycles of libtpu 0.0.52 for v5e; used only where a text has no cycles.
+/// tile of the largest array (20 to 55 for reductions, copies, pads and GELU). A copy to HBM that makes another
+/// dimension the minor one takes about 120 (94 to 132 seen), of 2-byte elements about 53. Read off estimated_cycles of
+/// libtpu 0.0.52 for v5e; used only where a text has no cycles.
 constexpr double vector_cycles_per_tile = 40;
+constexpr double turning_cycles_per_tile = 120;
+constexpr double packed_turning_cycles_per_tile = 53;
 constexpr double tile_bytes = 4096;
 
 struct Cost {
@@ -125,25 +128,36 @@ double meeting_points(std::int64_t input, std::int64_t output, std::int64_t size
   return static_cast<double>(count);
 }
 
+/// "1,0:T(8,128)" -> {1, 0}: as far as numbers and commas go.
+std::vector<std::int64_t> read_list(std::string_view text) {
+  std::vector<std::int64_t> values;
+  while (!text.empty()) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{}) break;
+    values.push_back(value);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (text.empty() || text.front() != ',') break;
+    text.remove_prefix(1);
+  }
+  return values;
+}
+
+/// The dimension of more than one element that varies fastest in memory; -1 where the text has no layout.
+std::int64_t minor_dimension(const ArrayType& type) {
+  for (const std::int64_t dim : read_list(type.layout)) {
+    if (dim < 0 || dim >= static_cast<std::int64_t>(type.dims.size())) return -1;
+    if (type.dims[dim] > 1) return dim;
+  }
+  return -1;
+}
+
 /// Elements of an array as its layout stores them: "1,0:T(8,128)(2,1)" pads the minor dimensions to whole tiles.
 double stored_bytes(const ArrayType& type) {
   const double plain = static_cast<double>(type.bytes());
   const std::size_t colon = type.layout.find(':');
   const std::size_t tile = type.layout.find("T(", colon == std::string_view::npos ? type.layout.size() : colon);
   if (tile == std::string_view::npos || type.dims.empty()) return plain;
-  const auto read_list = [](std::string_view text) {
-    std::vector<std::int64_t> values;
-    while (!text.empty()) {
-      std::int64_t value = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (error != std::errc{}) break;
-      values.push_back(value);
-      text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-      if (text.empty() || text.front() != ',') break;
-      text.remove_prefix(1);
-    }
-    return values;
-  };
   const std::vector<std::int64_t> minor_to_major = read_list(type.layout.substr(0, colon));
   const std::vector<std::int64_t> tiles = read_list(type.layout.substr(tile + 2));
   double padding = 1;
@@ -178,6 +192,7 @@ class Extractor {
   void count_arguments();
 
   Cost cost(InstructionId id);
+  double vector_cycles(const Instruction& instruction) const;
   Cost attention_cost(const Instruction& instruction, bool& recognised) const;
   /// Bytes an instruction moves, in seconds of HBM, and the largest of its arrays.
   struct Traffic {
@@ -513,6 +528,20 @@ Cost Extractor::attention_cost(const Instruction& instruction, bool& recognised)
   return cost;
 }
 
+/// Cycles of the vector unit for each tile of the largest array.
+double Extractor::vector_cycles(const Instruction& instruction) const {
+  if (instruction.opcode != "copy" || instruction.types.size() != 1 || instruction.operands.size() != 1)
+    return vector_cycles_per_tile;
+  const ir::Operand& operand = instruction.operands.front();
+  if (!valid(operand.instruction) || static_cast<std::size_t>(operand.result) >= at(operand.instruction).types.size())
+    return vector_cycles_per_tile;
+  const ArrayType& to = instruction.types.front();
+  const ArrayType& from = at(operand.instruction).types[operand.result];
+  const bool turns = minor_dimension(from) != minor_dimension(to);
+  if (!turns || to.memory_space != 0) return vector_cycles_per_tile;
+  return bits(to.dtype) >= 32 ? turning_cycles_per_tile : packed_turning_cycles_per_tile;
+}
+
 Cost Extractor::cost(InstructionId id) {
   const Instruction& instruction = at(id);
   Cost cost;
@@ -544,7 +573,7 @@ Cost Extractor::cost(InstructionId id) {
   const Traffic moved = traffic(instruction, id);
   const double matmul = work / (hardware_.peak_flops_per_second.value * hardware_.matmul_efficiency.value);
   const double vector =
-      work > 0 ? 0 : moved.largest_bytes / tile_bytes * vector_cycles_per_tile / hardware_.clock_hz.value;
+      work > 0 ? 0 : moved.largest_bytes / tile_bytes * vector_cycles(instruction) / hardware_.clock_hz.value;
   cost.seconds = std::max({matmul, moved.seconds, vector});
   return cost;
 }

@@ -23,10 +23,11 @@ from typing import Any
 
 from aoizora import _core
 from aoizora.compiler.store import AnswerStore
-from aoizora.evaluation.sweep import FRAMES, SIZES, Workload, job
+from aoizora.evaluation.sweep import FRAMES, SIZES, Workload, job, stage_1
 from aoizora.evaluation.tables import BLOCK_MS
 
 SLICE = "v5e:4x4"
+SURVIVORS = 63  # of stage 1: 15 % of the logical shardings
 ALL_TO_ALL_FRACTIONS = (0.3, 0.35, 0.375, 0.4, 0.45, 0.5, 0.6, 0.8)
 CORE_EFFICIENCIES = (0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.92, 0.94, 0.96, 0.98)
 
@@ -73,7 +74,7 @@ def _programs(store_path: Path, size: tuple[int, int]) -> list[tuple[Workload, s
     store = AnswerStore(store_path)
     queue = workload.queue(store)
     found = []
-    for candidate in workload.candidates:
+    for _, candidate in stage_1(workload, store)[:SURVIVORS]:
         answer = store.get(queue.key(job(candidate, "passes")))
         if answer is not None and answer["outcome"] == "ok":
             found.append((workload, json.dumps(candidate), answer["text"], answer["memory_report"]))
