@@ -19,6 +19,7 @@ struct Operation {
   ComputationId first_region = none;
   std::int32_t regions = 0;  ///< of a loop in the custom form
   std::int32_t results = 0;  ///< how many the left side names
+  std::span<const ArrayType> types;  ///< of the results; empty if too few are given
   bool is_function = false;
   bool args_for_all_regions = false;  ///< stablehlo.while's custom form: one list of names for both regions
   const char* attributes = nullptr;   ///< first byte behind the opcode or the operands
@@ -38,8 +39,14 @@ struct Argument {
 /// '{' that ends its line opens a region, the last ':' outside brackets precedes the types.
 class MlirReader {
  public:
-  explicit MlirReader(Program& program) : program_(program), store_(*program.storage), c_(program.storage->text) {
-    store_.instructions.reserve(expected_instructions(store_.text, 4));  // "a.b\n"
+  explicit MlirReader(Program& program)
+      : program_(program),
+        store_(*program.storage),
+        c_(program.storage->text),
+        expected_(expected_instructions(store_.text, 4)),  // "a.b\n"
+        names_(expected_) {
+    store_.instructions.reserve(expected_);
+    defs_.reserve(expected_);
   }
 
   void read() {
@@ -63,9 +70,10 @@ class MlirReader {
     std::string_view name;
     std::int32_t count;
   };
-  struct KnownType {
+  struct KnownTypes {
     std::string_view text;
-    ArrayType type;
+    std::int32_t results = 0;
+    std::span<const ArrayType> types;
   };
   struct Called {
     InstructionId by;
@@ -81,6 +89,7 @@ class MlirReader {
   void skip_between() {
     while (true) {
       c_.skip_space();
+      if (c_.peek() == '%') return;
       if (c_.starts_with("{-#")) {
         const std::size_t close = c_.rest().find("#-}");
         if (close == std::string_view::npos) c_.fail("resources are not closed: expected #-}");
@@ -117,9 +126,7 @@ class MlirReader {
   InstructionId add(ComputationId computation) {
     if (store_.instructions.size() >= static_cast<std::size_t>(std::numeric_limits<InstructionId>::max()))
       c_.fail("too many operations");
-    Instruction made;
-    made.computation = computation;
-    push(store_.instructions, made);
+    push(store_.instructions).computation = computation;
     ++store_.computations[static_cast<std::size_t>(computation)].count;
     return static_cast<InstructionId>(store_.instructions.size() - 1);
   }
@@ -137,7 +144,11 @@ class MlirReader {
   Operand use() {
     const char* start = c_.at;
     c_.expect('%', "before a value");
-    const std::string_view name = c_.name();
+    return use(start, c_.name());
+  }
+
+  // The same behind "%name".
+  Operand use(const char* start, std::string_view name) {
     const std::int32_t found = names_.find(name);
     if (found < 0) c_.fail_at(start, "value %" + shown(name) + " is not defined before its use");
     const Def& def = defs_[static_cast<std::size_t>(found)];
@@ -204,11 +215,11 @@ class MlirReader {
     c_.expect(':', "behind an argument's name");
     c_.skip_space();
     made.first_type = arg_types_.size();
-    std::vector<ArrayType> around = std::exchange(types_, {});
+    const std::size_t around = types_.size();
     type();
-    arg_types_.insert(arg_types_.end(), types_.begin(), types_.end());
-    made.types = types_.size();
-    types_ = std::move(around);
+    made.types = types_.size() - around;
+    arg_types_.insert(arg_types_.end(), types_.end() - static_cast<std::ptrdiff_t>(made.types), types_.end());
+    types_.resize(around);
     c_.skip_space();
     if (c_.peek() == '{') {
       const char* start = c_.at;
@@ -273,8 +284,7 @@ class MlirReader {
   // [%results =] "opcode"(...) or [%results =] opcode ...
   void operation(ComputationId computation, int depth) {
     const char* start = c_.at;
-    std::vector<Left> left = std::exchange(left_, {});  // taken away from operations in this one's regions
-    left.clear();
+    const std::size_t around = left_.size();
     std::int64_t count = 0;
     while (c_.peek() == '%') {
       ++c_.at;
@@ -286,7 +296,7 @@ class MlirReader {
       }
       count += one.count;
       if (count > 1'000'000) c_.fail("too many results");
-      push(left, one);
+      push(left_, one);
       c_.skip_space();
       if (c_.take(',')) {
         c_.skip_space();
@@ -299,7 +309,7 @@ class MlirReader {
     Operation op;
     op.id = add(computation);
     op.results = static_cast<std::int32_t>(count);
-    if (!left.empty()) at(op.id).name = left.front().name;
+    if (count > 0) at(op.id).name = left_[around].name;
     types_.clear();
     if (c_.peek() == '"') {
       generic(op, depth);
@@ -311,20 +321,16 @@ class MlirReader {
     c_.skip_blanks();
     location();
     Instruction& made = at(op.id);
-    if (op.results > 0) {
-      // An operation with a list of types and no arrow has its results' types last.
-      if (types_.size() < static_cast<std::size_t>(op.results)) {
-        c_.fail_at(start, "operation " + shown(made.opcode) + " has fewer types than results");
-      }
-      const auto all = std::span<const ArrayType>(types_);
-      made.types = store_.pool.copy(arrow_ ? all : all.last(static_cast<std::size_t>(op.results)));
+    if (op.results > 0 && op.types.empty()) {
+      c_.fail_at(start, "operation " + shown(made.opcode) + " has fewer types than results");
     }
+    made.types = op.types;
     std::int32_t first = 0;
-    for (const Left& one : left) {
-      define(one.name, op.id, first, one.count);
-      first += one.count;
+    for (std::size_t k = around; k < left_.size(); ++k) {
+      define(left_[k].name, op.id, first, left_[k].count);
+      first += left_[k].count;
     }
-    left_ = std::move(left);
+    left_.resize(around);
     if (made.opcode == "func.call") note_call(op.id, start);
     if (made.opcode == "builtin.module") {
       program_.name = made.name;
@@ -361,7 +367,7 @@ class MlirReader {
     op.is_function = opcode == "func.func";
     c_.skip_space();
     c_.expect('(', "that opens the operands");
-    operands_.clear();
+    const std::size_t around = operands_.size();
     while (true) {
       c_.skip_space();
       if (c_.take(')')) break;
@@ -369,7 +375,7 @@ class MlirReader {
       c_.skip_space();
       if (!c_.take(',') && c_.peek() != ')') c_.fail("expected ',' or ')' behind an operand");
     }
-    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands_));
+    take_operands(op, around);
     c_.skip_space();
     if (c_.peek() == '[') c_.skip_balanced(true);
     c_.skip_space();
@@ -407,9 +413,13 @@ class MlirReader {
     }
     c_.expect(':', "before the operation's types");
     c_.skip_space();
-    result_types();
-    if (op.results != 0 && types_.size() < static_cast<std::size_t>(op.results))
-      c_.fail_at(start, "fewer types than results");
+    result_types(op, true);
+  }
+
+  // Those behind the first `around`, which are of operations around this one.
+  void take_operands(const Operation& op, std::size_t around) {
+    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands_).subspan(around));
+    operands_.resize(around);
   }
 
   std::string_view balanced() {
@@ -459,93 +469,115 @@ class MlirReader {
     const bool loop = opcode == "stablehlo.while";
     const bool region_lines = opcode == "stablehlo.while" || opcode == "stablehlo.reduce" || opcode == "stablehlo.scan";
     bool symbol_wanted = symbol;
-    std::string_view word;                                         // behind which nothing but blanks came
-    std::vector<Operand> operands = std::exchange(operands_, {});  // taken away from operations in regions
-    operands.clear();
+    const std::size_t around = operands_.size();
     std::int64_t brackets = 0;
-    arrow_ = false;
     const auto end_attributes = [&] {
       if (!op.attributes_end) op.attributes_end = c_.at;
     };
-    while (!c_.done()) {
-      const char ch = *c_.at;
-      if (ch == '"') {
-        c_.skip_string();
-      } else if (ch == '%') {
-        Cursor ahead = c_;
-        ++ahead.at;
-        const std::string_view name = ahead.name();
-        if (ahead.peek() == ':' && ahead.peek(1) == ' ') {
-          push(waiting_, argument());
-        } else if (loop && brackets > 0 && ahead.starts_with(" = %")) {
-          c_.at = ahead.at + 3;
-          Argument made;
-          made.name = name;
-          made.like = static_cast<std::int32_t>(operands.size());
-          waiting_.push_back(made);
-          op.args_for_all_regions = true;
-          push(operands, use());
-        } else {
-          push(operands, use());
+    for (bool more = true; more && !c_.done();) {
+      const char* start = c_.at;
+      switch (*start) {
+        case '"':
+          c_.skip_string();
+          break;
+        case '%': {
+          ++c_.at;
+          const std::string_view name = c_.name();
+          if (c_.peek() == ':' && c_.peek(1) == ' ') {
+            c_.at = start;
+            push(waiting_, argument());
+          } else if (loop && brackets > 0 && c_.take(" = %")) {
+            Argument& made = push(waiting_);
+            made.name = name;
+            made.like = static_cast<std::int32_t>(operands_.size() - around);
+            op.args_for_all_regions = true;
+            --c_.at;
+            push(operands_, use());
+          } else {
+            push(operands_, use(start, name));
+          }
+          break;
         }
-      } else if (ch == '@' && symbol_wanted) {
-        at(op.id).name = take_symbol(c_);
-        symbol_wanted = false;
-      } else if (ch == '@') {
-        take_symbol(c_);
-      } else if (ch == '{' && brackets == 0 &&
-                 (symbol && opcode != "sdy.mesh" ? word != "attributes" : opens_region())) {
-        end_attributes();
-        ++c_.at;
-        at(op.id).attributes = {op.attributes, static_cast<std::size_t>(op.attributes_end - op.attributes)};
-        if (op.args_for_all_regions && ++op.regions > 2) c_.fail("a loop has a condition and a body, no third region");
-        if (op.args_for_all_regions) type_loop_arguments();
-        std::vector<ArrayType> saved = std::exchange(types_, {});
-        const bool arrow = arrow_;
-        region(op, depth);
-        types_ = std::move(saved);
-        arrow_ = arrow;
-      } else if (is_open(ch) && (ch == '{' || ch == '[' || ch == '<')) {
-        c_.skip_balanced(true);
-      } else if (ch == '(') {
-        ++brackets;
-        ++c_.at;
-      } else if (ch == ')') {
-        if (--brackets < 0) c_.fail("')' without '('");
-        ++c_.at;
-      } else if (ch == ':' && brackets == 0 && !symbol) {
-        end_attributes();
-        ++c_.at;
-        c_.skip_blanks();
-        types_.clear();
-        result_types();
-      } else if (ch == '\n') {
-        if (brackets == 0 && !(region_lines && goes_on())) break;
-        ++c_.at;
-      } else if (ch == '}') {
-        break;  // of the region around, on the same line
-      } else if (is_letter(ch)) {
-        if (c_.starts_with("loc(")) {
-          end_attributes();
-          location();
-        } else {
-          word = c_.name();
-          c_.skip_blanks();
-          continue;
+        case '@': {
+          const std::string_view name = take_symbol(c_);
+          if (symbol_wanted) at(op.id).name = name;
+          symbol_wanted = false;
+          break;
         }
-      } else {
-        ++c_.at;
+        case '{':
+          if (brackets == 0 && (symbol && opcode != "sdy.mesh" ? !behind("attributes") : opens_region())) {
+            end_attributes();
+            ++c_.at;
+            at(op.id).attributes = {op.attributes, static_cast<std::size_t>(op.attributes_end - op.attributes)};
+            if (op.args_for_all_regions) {
+              if (++op.regions > 2) c_.fail("a loop has a condition and a body, no third region");
+              type_loop_arguments();
+            }
+            std::vector<ArrayType> saved = std::exchange(types_, {});
+            region(op, depth);
+            types_ = std::move(saved);
+            break;
+          }
+          [[fallthrough]];
+        case '[':
+        case '<':
+          c_.skip_balanced(true);
+          break;
+        case '(':
+          ++brackets;
+          ++c_.at;
+          break;
+        case ')':
+          if (--brackets < 0) c_.fail("')' without '('");
+          ++c_.at;
+          break;
+        case ':':
+          if (brackets == 0 && !symbol) {
+            end_attributes();
+            ++c_.at;
+            c_.skip_blanks();
+            result_types(op, !loop);
+          } else {
+            ++c_.at;
+          }
+          break;
+        case '\n':
+          more = brackets != 0 || (region_lines && goes_on());
+          if (more) ++c_.at;
+          break;
+        case '}':  // of the region around, on the same line
+          more = false;
+          break;
+        case 'l':
+          if (c_.starts_with("loc(")) {
+            end_attributes();
+            location();
+            break;
+          }
+          [[fallthrough]];
+        default:
+          if (is_letter(*start)) {
+            c_.name();
+          } else {
+            ++c_.at;
+          }
       }
-      word = {};
     }
     if (brackets != 0) c_.fail("'(' is not closed: the text is cut");
     end_attributes();
     const char* stop = op.attributes_end;
     while (stop > op.attributes && is_space(stop[-1])) --stop;
     at(op.id).attributes = {op.attributes, static_cast<std::size_t>(stop - op.attributes)};
-    at(op.id).operands = store_.pool.copy(std::span<const Operand>(operands));
-    operands_ = std::move(operands);
+    take_operands(op, around);
     waiting_.clear();
+  }
+
+  // Nothing but blanks since this word.
+  bool behind(std::string_view word) const {
+    const char* stop = c_.at;
+    while (stop > c_.begin && (stop[-1] == ' ' || stop[-1] == '\t')) --stop;
+    const std::string_view before{c_.begin, static_cast<std::size_t>(stop - c_.begin)};
+    return before.ends_with(word) && !(before.size() > word.size() && is_name(before[before.size() - word.size() - 1]));
   }
 
   // The custom form of stablehlo.while lists the types once, before its regions.
@@ -576,10 +608,32 @@ class MlirReader {
            ahead.starts_with("attributes {");
   }
 
-  // "(types) -> types", "(types) -> (types)" or "type, type"; what remains in types_ are the results', or the whole
-  // list.
-  void result_types() {
-    arrow_ = false;
+  // The types behind an operation's ':'. Programs write few such texts, and write them often: the last ones are kept
+  // (`may_know`; types_ then stays empty).
+  void result_types(Operation& op, bool may_know) {
+    constexpr std::size_t longest = 256;  // many operations on one line must not each go over the whole of it
+    const char* start = c_.at;
+    const auto* line_end = static_cast<const char*>(std::memchr(start, '\n', std::min(longest, c_.rest().size())));
+    const std::string_view text{start, line_end ? static_cast<std::size_t>(line_end - start) : 0};
+    KnownTypes& known = known_types_[NameTable::hash(text) % known_types_.size()];
+    types_.clear();
+    if (may_know && !text.empty() && known.text == text && known.results == op.results) {
+      op.types = known.types;
+      c_.at = line_end;
+      return;
+    }
+    const bool arrow = result_types();
+    // An operation with a list of types and no arrow has its results' types last.
+    const auto all = std::span<const ArrayType>(types_);
+    const auto results = static_cast<std::size_t>(op.results);
+    op.types = results == 0 || all.size() < results ? std::span<const ArrayType>()
+                                                    : store_.pool.copy(arrow ? all : all.last(results));
+    if (c_.at == line_end && (results == 0 || !op.types.empty())) known = {text, op.results, op.types};
+  }
+
+  // "(types) -> types", "(types) -> (types)" or "type, type": what remains in types_ are the results', or the whole
+  // list; returns whether there was an arrow.
+  bool result_types() {
     if (c_.peek() == '(') {
       // Types before an arrow are the operands': they are known.
       const char* start = c_.at;
@@ -587,17 +641,12 @@ class MlirReader {
       c_.skip_space();
       if (!c_.take("->")) {
         c_.at = start + 1;
-        return type_list();
-      }
-      arrow_ = true;
-      types_.clear();
-      c_.skip_space();
-      if (c_.take('(')) {
         type_list();
-      } else {
-        type();
+        return false;
       }
-      return;
+      c_.skip_space();
+      types_behind_arrow();
+      return true;
     }
     while (true) {
       type();
@@ -605,15 +654,18 @@ class MlirReader {
       if (!c_.take(',')) break;
       c_.skip_space();
     }
-    if (c_.take("->")) {
-      arrow_ = true;
-      types_.clear();
-      c_.skip_blanks();
-      if (c_.take('(')) {
-        type_list();
-      } else {
-        type();
-      }
+    if (!c_.take("->")) return false;
+    c_.skip_blanks();
+    types_behind_arrow();
+    return true;
+  }
+
+  void types_behind_arrow() {
+    types_.clear();
+    if (c_.take('(')) {
+      type_list();
+    } else {
+      type();
     }
   }
 
@@ -657,7 +709,7 @@ class MlirReader {
   void leaf(const char* start) {
     ArrayType made;
     if (c_.take("tensor<")) {
-      known_tensor(made);
+      tensor(made);
     } else if (c_.peek() == '(') {  // a function's type
       c_.skip_balanced(true);
       c_.skip_space();
@@ -673,7 +725,7 @@ class MlirReader {
       const char* from = c_.at;
       skip_plain_type(start);
       const std::string_view spelled{from, static_cast<std::size_t>(c_.at - from)};
-      made.dtype = spelled == "!stablehlo.token" || spelled == "!mhlo.token" ? DType::token : dtype_from_name(spelled);
+      made.dtype = spelled == "!stablehlo.token" || spelled == "!mhlo.token" ? DType::token : dtypes_.of(spelled);
     }
     push(types_, made);
   }
@@ -685,30 +737,13 @@ class MlirReader {
     if (c_.peek() == '<') c_.skip_balanced(true);
   }
 
-  // Programs have few types and name them often: the last ones read are kept by their text.
-  void known_tensor(ArrayType& made) {
-    const char* start = c_.at;
-    const void* found = std::memchr(start, '>', static_cast<std::size_t>(c_.end - start));
-    const char* close = found ? static_cast<const char*>(found) : c_.end;
-    const std::string_view text{start, static_cast<std::size_t>(close - start)};
-    KnownType& known = known_types_[NameTable::hash(text.substr(0, 32)) % known_types_.size()];
-    if (found && known.text == text) {
-      made = known.type;
-      c_.at = close + 1;
-      return;
-    }
-    tensor(made);
-    if (c_.at == close + 1) known = {text, made};
-  }
-
   // "2x?x5120xbf16, #encoding>"
   void tensor(ArrayType& made) {
     dims_.clear();
-    std::vector<std::size_t>& dynamic = dynamic_;
-    dynamic.clear();
+    dynamic_.clear();
     while (true) {
       if (c_.peek() == '?' && c_.peek(1) == 'x') {
-        dynamic.push_back(dims_.size());
+        dynamic_.push_back(dims_.size());
         dims_.push_back(1);
         c_.at += 2;
         continue;
@@ -724,7 +759,7 @@ class MlirReader {
     c_.take('!');
     c_.name();
     if (c_.peek() == '<') c_.skip_balanced(true);
-    made.dtype = dtype_from_name({element, static_cast<std::size_t>(c_.at - element)});
+    made.dtype = dtypes_.of({element, static_cast<std::size_t>(c_.at - element)});
     if (c_.at == element) c_.fail("expected the type of the elements");
     c_.skip_space();
     if (c_.take(',')) {
@@ -822,6 +857,7 @@ class MlirReader {
   Program& program_;
   Program::Storage& store_;
   Cursor c_;
+  const std::size_t expected_;
   std::vector<Called> called_;  ///< regions and functions, in order of print
   std::vector<InstructionId> parameters_;
   std::vector<Operand> operands_;
@@ -841,8 +877,8 @@ class MlirReader {
   std::vector<ArrayType> types_;
   std::vector<std::int64_t> dims_;
   std::vector<std::size_t> dynamic_;
-  std::array<KnownType, 64> known_types_{};
-  bool arrow_ = false;
+  std::array<KnownTypes, 256> known_types_{};
+  KnownDTypes dtypes_;
 };
 
 }  // namespace

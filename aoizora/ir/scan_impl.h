@@ -14,11 +14,29 @@
 
 namespace aoizora::ir {
 
+/// What a byte may be part of: bits.
+struct Kind {
+  static constexpr std::uint8_t digit = 1, letter = 2, sign = 4, space = 8;
+};
+
+constexpr std::array<std::uint8_t, 256> make_kinds() {
+  std::array<std::uint8_t, 256> kinds{};
+  for (int c = 0; c < 256; ++c) {
+    if (c >= '0' && c <= '9') kinds[static_cast<std::size_t>(c)] = Kind::digit;
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_') kinds[static_cast<std::size_t>(c)] = Kind::letter;
+    if (c == '.' || c == '-' || c == '$') kinds[static_cast<std::size_t>(c)] = Kind::sign;
+    if (c == ' ' || c == '\n' || c == '\t' || c == '\r') kinds[static_cast<std::size_t>(c)] = Kind::space;
+  }
+  return kinds;
+}
+inline constexpr std::array<std::uint8_t, 256> kinds = make_kinds();
+inline bool is(char c, unsigned kind) { return (kinds[static_cast<unsigned char>(c)] & kind) != 0; }
+
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
-inline bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+inline bool is_letter(char c) { return is(c, Kind::letter); }
 /// Characters of names and keys: HLO's identifiers and MLIR's, with the dashes of opcodes.
-inline bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '$'; }
-inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+inline bool is_name(char c) { return is(c, Kind::letter | Kind::digit | Kind::sign); }
+inline bool is_space(char c) { return is(c, Kind::space); }
 
 /// What a byte means while text is skipped; everything plain is passed over.
 enum class Mark : std::uint8_t { plain, open, close, less, greater, quote, line, comma };
@@ -37,6 +55,24 @@ constexpr std::array<Mark, 256> make_marks() {
 inline constexpr std::array<Mark, 256> marks = make_marks();
 inline Mark mark(char c) { return marks[static_cast<unsigned char>(c)]; }
 
+/// What a byte adds to the depth of brackets. `look_closer` makes any depth negative.
+inline constexpr std::int64_t look_closer = std::numeric_limits<std::int64_t>::min() / 2;
+
+constexpr std::array<std::int64_t, 256> make_steps(bool angles) {
+  std::array<std::int64_t, 256> steps{};
+  for (const char c : {'(', '[', '{'}) steps[static_cast<unsigned char>(c)] = 1;
+  for (const char c : {')', ']', '}'}) steps[static_cast<unsigned char>(c)] = -1;
+  steps['"'] = look_closer;
+  if (angles) {
+    steps['<'] = 1;
+    steps['>'] = -1;
+    steps['-'] = look_closer;  // of an arrow?
+  }
+  return steps;
+}
+inline constexpr std::array<std::int64_t, 256> steps = make_steps(false);
+inline constexpr std::array<std::int64_t, 256> steps_with_angles = make_steps(true);
+
 inline std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
   return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<std::int64_t>::max() : out;
@@ -54,10 +90,10 @@ inline std::string shown(std::string_view text) {
 
 /// Adds to the end. Grows by half, not to the double: while it grows old and new live side by side, and what a text may
 /// ask for is bounded.
-template <class T>
-void push(std::vector<T>& values, const T& value) {
+template <class T, class... Of>
+[[gnu::always_inline]] inline T& push(std::vector<T>& values, Of&&... of) {
   if (values.size() == values.capacity()) values.reserve(values.size() + values.size() / 2 + 8);
-  values.push_back(value);
+  return values.emplace_back(std::forward<Of>(of)...);
 }
 
 /// A place in a text and what may follow it. Every read past the end gives '\0'.
@@ -85,8 +121,11 @@ struct Cursor {
   }
 
   /// Spaces, new lines, "/* */" and "//" comments.
-  void skip_space() {
-    if (at < end && *at > '/') return;  // what is skipped lies below
+  [[gnu::always_inline]] void skip_space() {
+    if (at < end && *at == ' ') ++at;       // mostly that is all
+    if (at < end && *at <= '/') skip_on();  // what is skipped lies below
+  }
+  void skip_on() {
     while (at < end) {
       if (is_space(*at)) {
         ++at;
@@ -111,7 +150,7 @@ struct Cursor {
     at = found ? static_cast<const char*>(found) : end;
   }
   bool take(char c) {
-    if (peek() != c || at >= end) return false;
+    if (at >= end || *at != c) return false;
     ++at;
     return true;
   }
@@ -121,13 +160,18 @@ struct Cursor {
     return true;
   }
   void expect(char c, const char* where) {
-    if (!take(c)) fail(std::string("expected '") + c + "' " + where + (done() ? ", the text ends here" : ""));
+    if (!take(c)) fail_expected(c, where);
+  }
+  [[noreturn]] void fail_expected(char c, const char* where) const {
+    fail(std::string("expected '") + c + "' " + where + (done() ? ", the text ends here" : ""));
   }
   /// Longest run of name characters; may be empty.
   std::string_view name() {
     const char* start = at;
-    while (at < end && is_name(*at)) ++at;
-    return {start, static_cast<std::size_t>(at - start)};
+    const char* p = at;
+    while (p < end && is_name(*p)) ++p;
+    at = p;
+    return {start, static_cast<std::size_t>(p - start)};
   }
   /// A whole number; nullopt if there is none or it does not fit.
   std::optional<std::int64_t> number() {
@@ -165,38 +209,22 @@ struct Cursor {
   void skip_balanced(bool angles) {
     const char* start = at;
     const char* p = at;  // in a register, unlike `at`
+    const auto& step = angles ? steps_with_angles : steps;
     std::int64_t depth = 0;
-    while (true) {
-      while (p < end && mark(*p) == Mark::plain) ++p;
-      if (p >= end) break;
-      switch (mark(*p)) {
-        case Mark::quote:
-          at = p;
-          skip_string();
-          p = at;
-          continue;
-        case Mark::open:
-          ++depth;
-          break;
-        case Mark::close:
-          --depth;
-          break;
-        case Mark::less:
-          if (angles) ++depth;
-          break;
-        case Mark::greater:
-          if (angles && !(p > begin && p[-1] == '-')) --depth;
-          break;
-        case Mark::plain:
-        case Mark::line:
-        case Mark::comma:
-          ++p;
-          continue;
-      }
-      ++p;
+    while (p < end) {
+      depth += step[static_cast<unsigned char>(*p++)];
+      if (depth > 0) continue;
       if (depth == 0) {
         at = p;
         return;
+      }
+      depth -= look_closer;
+      if (p[-1] == '"') {
+        at = p - 1;
+        skip_string();
+        p = at;
+      } else if (p < end && *p == '>') {
+        ++p;
       }
     }
     at = end;

@@ -1,6 +1,8 @@
 #pragma once
 // What a Program owns, and the pools its views point into. Included by this room's .cpp files only.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "aoizora/ir/program.h"
@@ -34,17 +37,20 @@ class Pool {
 
  private:
   std::byte* take(std::size_t bytes, std::size_t alignment) {
-    used_ = (used_ + alignment - 1) / alignment * alignment;
-    if (blocks_.empty() || used_ + bytes > size_) {
-      size_ = std::max(bytes, std::min<std::size_t>(std::size_t{1} << 20, std::max<std::size_t>(4096, size_ * 2)));
-      blocks_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size_));
-      used_ = 0;
-    }
-    std::byte* out = blocks_.back().get() + used_;
+    used_ = (used_ + alignment - 1) & ~(alignment - 1);
+    if (used_ + bytes > size_) open_block(bytes);
+    std::byte* out = block_ + used_;
     used_ += bytes;
     return out;
   }
+  void open_block(std::size_t bytes) {
+    size_ = std::max(bytes, std::min<std::size_t>(std::size_t{1} << 20, std::max<std::size_t>(4096, size_ * 2)));
+    blocks_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size_));
+    block_ = blocks_.back().get();
+    used_ = 0;
+  }
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
+  std::byte* block_ = nullptr;  ///< the last one
   std::size_t used_ = 0;
   std::size_t size_ = 0;
 };
@@ -65,15 +71,24 @@ std::vector<ComputationId> callers_first(const Program& program);
 
 /// Instructions to make room for at first: one a line, but for lines too short to hold any.
 inline std::size_t expected_instructions(std::string_view text, std::size_t shortest) {
-  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
-  return std::min(lines, text.size() / shortest) + 16;
+  const std::size_t size = text.size();
+  std::size_t lines = 0;
+  while (!text.empty()) {  // in bytes first: compilers count 16 or more of them at once
+    const std::string_view piece = text.substr(0, 255);
+    std::uint8_t of_piece = 0;
+    for (const char c : piece) of_piece = static_cast<std::uint8_t>(of_piece + (c == '\n'));
+    lines += of_piece;
+    text.remove_prefix(piece.size());
+  }
+  return std::min(lines, size / shortest) + 16;
 }
 
 /// Names to numbers, open addressing. `truncate` takes names back in the order last in, first out: the scopes of nested
 /// regions.
 class NameTable {
  public:
-  NameTable() : slots_(64, 0) {}
+  /// `expected` names fit without growing.
+  explicit NameTable(std::size_t expected = 32) : slots_(std::bit_ceil(2 * expected), 0) { entries_.reserve(expected); }
 
   static std::uint64_t hash(std::string_view s) {
     std::uint64_t h = s.size() + seed();
@@ -83,9 +98,7 @@ class NameTable {
       h = mix(h ^ word);
       s.remove_prefix(8);
     }
-    std::uint64_t word = 0;
-    if (!s.empty()) std::memcpy(&word, s.data(), s.size());
-    return mix(h ^ word);
+    return mix(h ^ up_to_7(s));
   }
 
   /// Returns false if the name is already there.
@@ -129,6 +142,18 @@ class NameTable {
     h *= 0x9E3779B97F4A7C15U;
     return h ^ (h >> 32);
   }
+  static std::uint64_t up_to_7(std::string_view s) {
+    if (s.size() >= 4) {  // two halves that may overlap
+      std::uint32_t first = 0;
+      std::uint32_t last = 0;
+      std::memcpy(&first, s.data(), 4);
+      std::memcpy(&last, s.data() + s.size() - 4, 4);
+      return (std::uint64_t{last} << 32U) | first;
+    }
+    std::uint64_t word = 0;
+    for (const char c : s) word = (word << 8U) | static_cast<unsigned char>(c);
+    return word;
+  }
   struct Entry {
     std::string_view name;
     std::uint64_t hash;
@@ -139,7 +164,9 @@ class NameTable {
     std::size_t slot = h & mask;
     while (slots_[slot] != 0) {
       const Entry& e = entries_[slots_[slot] - 1];
-      if (e.hash == h && e.name == name) break;
+      if (e.hash == h && e.name.size() == name.size() &&
+          (name.size() < 8 || std::memcmp(e.name.data(), name.data(), name.size()) == 0))
+        break;  // every step of hash() can be undone: below 8 bytes the same hash is the same name
       slot = (slot + 1) & mask;
     }
     return slot;
@@ -152,6 +179,27 @@ class NameTable {
   }
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> slots_;  ///< 1 + index into entries_; 0 is free
+};
+
+/// dtype_from_name, which goes over all names, remembering the last ones asked for.
+class KnownDTypes {
+ public:
+  DType of(std::string_view name) {
+    auto& [spelled, dtype] = known_[NameTable::hash(name) % known_.size()];
+    if (spelled != name) {
+      spelled = name;
+      dtype = dtype_from_name(name);
+    }
+    return dtype;
+  }
+
+ private:
+  std::array<std::pair<std::string_view, DType>, 16> known_ = make();
+  static constexpr std::array<std::pair<std::string_view, DType>, 16> make() {
+    std::array<std::pair<std::string_view, DType>, 16> none_yet{};
+    none_yet.fill({{}, DType::unknown});
+    return none_yet;
+  }
 };
 
 }  // namespace aoizora::ir
