@@ -456,11 +456,11 @@ class Search {
 
   bool may_win(const Scored& scored) const { return may_be_among(settings_.verify, scored); }
 
-  /// Whether it may be a finalist, or a runner-up within rung_gap of the best.
+  /// Whether it may be a finalist, or a runner-up within listed_gap of the best.
   bool may_be_near(const Scored& scored) const {
     return may_be_among(std::max(settings_.verify, settings_.finalists), scored) ||
            (may_be_among(1 + settings_.runners_up, scored) &&
-            scored.block_bound_seconds <= priced_seconds_.front() * (1 + rung_gap) * rounding);
+            scored.block_bound_seconds <= priced_seconds_.front() * (1 + listed_gap) * rounding);
   }
 
   void extract(Compiled& compiled, Answer& answer) const {
@@ -719,7 +719,7 @@ class Search {
     double least_seconds = std::numeric_limits<double>::infinity();
     for (std::size_t p = 0; p < likely.size(); ++p) {
       const double unknown = std::max(0.0, likely[p] - certain[p]);
-      least_seconds = std::min(least_seconds, likely[p] * (1 - lent_gap) - unknown * rung_gap);
+      least_seconds = std::min(least_seconds, likely[p] - unknown * rung_gap);
     }
     return least_seconds;
   }

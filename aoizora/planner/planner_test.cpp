@@ -236,7 +236,7 @@ bool is_deployed(const InStage1& scored, const Plan& p) {
 
 // The survivors are the eight best by Q1 of a stage 1 that asks for every candidate, whatever the bounds left out, what
 // is deployed, and of those asked for the eight best by what cannot be hidden. Of the eight by Q1, the ones left out of
-// the HLO passes take longer than all that are listed within rung_gap of the best.
+// the HLO passes take longer than all that are listed within listed_gap of the best.
 BOOST_AUTO_TEST_CASE(Plan_WhatTheBoundsLeaveOutChangesNothing) {
   Edited compiler(0, {});
   const Plan p = run(compiler);
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(Plan_WhatTheBoundsLeaveOutChangesNothing) {
   const auto passes = asked(compiler, CompilerRung::passes);
   double last = p.best.passes_block_seconds;
   for (const Ranked& r : p.runners_up) {
-    if (r.passes_block_seconds <= p.best.passes_block_seconds * (1 + rung_gap))
+    if (r.passes_block_seconds <= p.best.passes_block_seconds * (1 + listed_gap))
       last = std::max(last, r.passes_block_seconds);
   }
   std::size_t left_out = 0;
