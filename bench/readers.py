@@ -27,7 +27,7 @@ from aoizora import _core
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "hlo"
 SLICE = "v5e:2x4"
-RATIO = 10  # at least, of HLO with the schedule taken
+RATIO = 10  # at least, of each HLO text with the schedule taken, and of all StableHLO
 MEMORY = 6  # at most, of the text
 
 CHILD = """
@@ -159,13 +159,15 @@ def main() -> int:
     result = {
         "cpus": os.cpu_count(),
         "runs": options.runs,
-        "required": {"hlo_extract_ratio": RATIO, "memory_of_text": MEMORY},
+        "required": {"hlo_extract_ratio": RATIO, "stablehlo_read_ratio": RATIO, "memory_of_text": MEMORY},
         "hlo_read_ratio": overall(of["hlo"], "read_seconds"),
         "hlo_extract_ratio": overall(of["hlo"], "extract_seconds"),
         "stablehlo_read_ratio": overall(of["stablehlo"], "read_seconds"),
         "texts": rows,
     }
-    met = all(row.get("extract_ratio", RATIO) >= RATIO and row["memory_of_text"] <= MEMORY for row in rows)
+    met = result["stablehlo_read_ratio"] >= RATIO and all(
+        row.get("extract_ratio", RATIO) >= RATIO and row["memory_of_text"] <= MEMORY for row in rows
+    )
     if options.json == "-":
         print(json.dumps(result, indent=2))
         return 0 if met else 1
@@ -176,7 +178,10 @@ def main() -> int:
         f"all HLO: {result['hlo_read_ratio']:.1f} times XLA's reader, {result['hlo_extract_ratio']:.1f} with what "
         f"ranking takes; all StableHLO: {result['stablehlo_read_ratio']:.1f} times MLIR's"
     )
-    print(f"at least {RATIO} times on each HLO text and at most {MEMORY} times the text: {'met' if met else 'MISSED'}")
+    print(
+        f"at least {RATIO} times on each HLO text and on all StableHLO, and at most {MEMORY} times the text: "
+        f"{'met' if met else 'MISSED'}"
+    )
     return 0 if met else 1
 
 

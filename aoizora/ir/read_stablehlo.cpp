@@ -17,8 +17,8 @@ constexpr int max_nesting = 256;
 struct Operation {
   InstructionId id = none;
   ComputationId first_region = none;
-  std::int32_t regions = 0;  ///< of a loop in the custom form
-  std::int32_t results = 0;  ///< how many the left side names
+  std::int32_t regions = 0;          ///< of a loop in the custom form
+  std::int32_t results = 0;          ///< how many the left side names
   std::span<const ArrayType> types;  ///< of the results; empty if too few are given
   bool is_function = false;
   bool args_for_all_regions = false;  ///< stablehlo.while's custom form: one list of names for both regions
@@ -382,11 +382,12 @@ class MlirReader {
     std::string_view properties;
     if (c_.starts_with("<{")) properties = balanced();
     at(op.id).attributes = properties;
-    if (op.is_function || opcode == "builtin.module" || opcode == "sdy.mesh") symbol_from_attributes(op);
+    std::vector<std::string_view> argument_attributes;
+    if (op.is_function || opcode == "builtin.module" || opcode == "sdy.mesh") {
+      argument_attributes = symbol_from_attributes(op);
+    }
     c_.skip_space();
     if (c_.take('(')) {
-      std::vector<std::string_view> argument_attributes =
-          op.is_function ? list_of(attribute(at(op.id), "arg_attrs")) : std::vector<std::string_view>{};
       do {
         c_.skip_space();
         c_.expect('{', "that opens a region");
@@ -428,19 +429,30 @@ class MlirReader {
     return {start, static_cast<std::size_t>(c_.at - start)};
   }
 
-  void symbol_from_attributes(Operation& op) {
-    const std::string_view quoted = attribute(at(op.id), "sym_name");
+  // Gives an operation its name, and returns the attributes of a function's arguments. Those are long, and stand first:
+  // MLIR sorts keys.
+  std::vector<std::string_view> symbol_from_attributes(Operation& op) {
+    std::vector<std::string_view> arguments;
+    Instruction rest = at(op.id);
+    Cursor c(rest.attributes);
+    if (op.is_function && c.take("<{arg_attrs = ") && list(c, arguments)) {
+      rest.attributes = c.rest();
+    } else if (op.is_function) {
+      arguments.clear();
+      Cursor elsewhere(attribute(rest, "arg_attrs"));
+      list(elsewhere, arguments);
+    }
+    const std::string_view quoted = attribute(rest, "sym_name");
     if (quoted.size() >= 2 && quoted.front() == '"') at(op.id).name = quoted.substr(1, quoted.size() - 2);
+    return arguments;
   }
 
-  // The elements of "[{...}, {...}]".
-  std::vector<std::string_view> list_of(std::string_view list) {
-    std::vector<std::string_view> out;
-    if (list.size() < 2 || list.front() != '[') return out;
-    Cursor c(list.substr(1, list.size() - 2));
+  // The elements of "[{...}, {...}]"; false if something else stands here.
+  static bool list(Cursor& c, std::vector<std::string_view>& out) {
+    if (!c.take('[')) return false;
     while (true) {
       while (is_space(c.peek()) || c.peek() == ',') ++c.at;
-      if (c.peek() != '{') return out;
+      if (c.peek() != '{') return c.take(']');
       const char* start = c.at;
       c.skip_balanced(true);
       out.emplace_back(start, static_cast<std::size_t>(c.at - start));

@@ -16,7 +16,7 @@ namespace aoizora::ir {
 
 /// What a byte may be part of: bits.
 struct Kind {
-  static constexpr std::uint8_t digit = 1, letter = 2, sign = 4, space = 8;
+  static constexpr std::uint8_t digit = 1, letter = 2, sign = 4, space = 8, comment = 16;
 };
 
 constexpr std::array<std::uint8_t, 256> make_kinds() {
@@ -26,6 +26,7 @@ constexpr std::array<std::uint8_t, 256> make_kinds() {
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_') kinds[static_cast<std::size_t>(c)] = Kind::letter;
     if (c == '.' || c == '-' || c == '$') kinds[static_cast<std::size_t>(c)] = Kind::sign;
     if (c == ' ' || c == '\n' || c == '\t' || c == '\r') kinds[static_cast<std::size_t>(c)] = Kind::space;
+    if (c == '/') kinds[static_cast<std::size_t>(c)] = Kind::comment;
   }
   return kinds;
 }
@@ -122,8 +123,8 @@ struct Cursor {
 
   /// Spaces, new lines, "/* */" and "//" comments.
   [[gnu::always_inline]] void skip_space() {
-    if (at < end && *at == ' ') ++at;       // mostly that is all
-    if (at < end && *at <= '/') skip_on();  // what is skipped lies below
+    if (at < end && *at == ' ') ++at;  // mostly that is all
+    if (at < end && is(*at, Kind::space | Kind::comment)) skip_on();
   }
   void skip_on() {
     while (at < end) {
@@ -208,12 +209,18 @@ struct Cursor {
   /// (MLIR).
   void skip_balanced(bool angles) {
     const char* start = at;
-    const char* p = at;  // in a register, unlike `at`
+    const char* p = at + 1;  // in a register, unlike `at`
     const auto& step = angles ? steps_with_angles : steps;
-    std::int64_t depth = 0;
-    while (p < end) {
+    std::int64_t depth = 1;
+    const auto go_on = [&] {
       depth += step[static_cast<unsigned char>(*p++)];
-      if (depth > 0) continue;
+      return depth > 0;
+    };
+    while (true) {
+      while (end - p >= 4 && go_on() && go_on() && go_on() && go_on()) {
+      }
+      while (depth > 0 && p < end) go_on();
+      if (depth > 0) break;
       if (depth == 0) {
         at = p;
         return;
