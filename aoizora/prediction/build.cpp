@@ -91,10 +91,9 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The vector unit takes about 40 cycles for each 4 KiB register tile of the largest array of a fusion: read off
-/// estimated_cycles of libtpu 0.0.52 for v5e, as the schedule has it (ranking/schedule.cpp).
-constexpr double vector_cycles_per_tile = 40;
-constexpr double tile_bytes = 4096;
+/// The vector unit takes about 40 cycles for 2048 elements of the largest array of a fusion: read off estimated_cycles
+/// of libtpu 0.0.52 for v5e, as the schedule has it (ranking/schedule.cpp).
+constexpr double vector_cycles_per_element = 40.0 / 2048;
 
 class Builder {
  public:
@@ -246,6 +245,7 @@ class Builder {
   double local_bytes(const Value& value, const Layout& layout) const {
     return local_elements(value.dims, layout) * bits(value.dtype) / 8;
   }
+  double local_elements(ValueId value) const { return local_elements(values_[value].dims, values_[value].layout); }
   double local_bytes(ValueId value) const { return local_bytes(values_[value], values_[value].layout); }
 
   std::int32_t communicate(const Context& context, NodeKind kind, CollectiveKind collective, AtomSet group,
@@ -580,7 +580,7 @@ class Builder {
         communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group, payload, label(op));
     if (!out.empty() && !values_[operand(op, 0)].is_constant) {
       const double bytes = local_bytes(operand(op, 0));
-      compute(context, label(op), 0, bytes, vector_seconds(bytes));
+      compute(context, label(op), 0, bytes, vector_seconds(local_elements(operand(op, 0))));
     }
     for (std::size_t r = 0; r < out.size(); ++r) {
       values_[out[r]].reduced_by = node;
@@ -591,9 +591,9 @@ class Builder {
 
   /// What the vector unit takes for the fusion that a reduction ends: of a program that writes its attention out, most
   /// of the time. Of Wan, whose attention is a kernel, a reduction costs what it reads.
-  double vector_seconds(double bytes) const {
+  double vector_seconds(double elements) const {
     if (!workload_.whole_program || hardware_.clock_hz.value <= 0) return 0;
-    return bytes / tile_bytes * vector_cycles_per_tile / hardware_.clock_hz.value;
+    return elements * vector_cycles_per_element / hardware_.clock_hz.value;
   }
 
   /// Slices, pads, concatenations: dimensions that keep their length keep the result's axes, the others must be whole.

@@ -24,14 +24,16 @@ constexpr int depth_limit = 64;
 /// VMEM is read and written at about 22 times the rate of HBM (JAX scaling book, "How to think about TPUs").
 constexpr double vmem_to_hbm = 22;
 
-/// What the compiler itself charges the vector unit for work that is no matmul: about 40 cycles for each 4 KiB register
-/// tile of the largest array (20 to 55 for reductions, copies, pads and GELU). A copy to HBM that makes another
-/// dimension the minor one takes about 120 (94 to 132 seen), of 2-byte elements about 53. Read off estimated_cycles of
-/// libtpu 0.0.52 for v5e; used only where a text has no cycles.
-constexpr double vector_cycles_per_tile = 40;
-constexpr double turning_cycles_per_tile = 120;
-constexpr double packed_turning_cycles_per_tile = 53;
-constexpr double tile_bytes = 4096;
+/// What the compiler itself charges the vector unit: about 40 cycles for 2048 elements, a register tile of 4 KiB of
+/// 2-byte ones (18 to 55 for reductions, copies, pads and GELU; of 4-byte ones half a tile). A copy to HBM that makes
+/// another dimension the minor one takes 53 (f32 54), into tiles of one row 242. Read off estimated_cycles of libtpu
+/// 0.0.52 for v5e; used only where a text has no cycles.
+constexpr double vector_cycles_per_element = 40.0 / 2048;
+constexpr double turning_cycles_per_element = 53.0 / 2048;
+constexpr double one_row_cycles_per_element = 242.0 / 2048;
+/// A matmul takes so much longer where it writes 2-byte elements with another than the last dimension minor: 1.41
+/// to 1.66 by the same cycles, 1.05 for f32.
+constexpr double turned_matmul = 1.45;
 
 struct Cost {
   double seconds = 0;
@@ -193,16 +195,18 @@ class Extractor {
 
   Cost cost(InstructionId id);
   double vector_cycles(const Instruction& instruction) const;
+  bool writes_turned(const Instruction& fusion) const;
   Cost attention_cost(const Instruction& instruction, bool& recognised) const;
   /// Bytes an instruction moves, in seconds of HBM, and the largest of its arrays.
   struct Traffic {
     double seconds = 0;
-    double largest_bytes = 0;
+    double largest_elements = 0;
   };
   Traffic traffic(const Instruction& instruction, InstructionId id);
-  void add_traffic(Traffic& traffic, double bytes, int memory_space) const {
-    traffic.seconds += seconds_at(bytes, memory_space);
-    if (memory_space <= 1) traffic.largest_bytes = std::max(traffic.largest_bytes, bytes);
+  void add_traffic(Traffic& traffic, double bytes, const ArrayType& type) const {
+    traffic.seconds += seconds_at(bytes, type.memory_space);
+    if (type.memory_space > 1 || bits(type.dtype) <= 0) return;
+    traffic.largest_elements = std::max(traffic.largest_elements, bytes * 8 / static_cast<double>(bits(type.dtype)));
   }
   double flops(InstructionId id, int depth);
   double flops_of(ComputationId computation, int depth);
@@ -449,24 +453,24 @@ Extractor::Traffic Extractor::traffic(const Instruction& instruction, Instructio
         instruction.opcode == "dynamic-slice" || instruction.opcode == "slice" || instruction.opcode == "gather";
     if (slices && k == 0 && !instruction.types.empty()) bytes = std::min(bytes, stored_bytes(instruction.types[0]));
     if (instruction.opcode == "dynamic-update-slice" && k == 0) bytes = 0;
-    add_traffic(traffic, bytes, type.memory_space);
+    add_traffic(traffic, bytes, type);
   }
   if (!fused) {
     for (const ArrayType& type : instruction.types) {
       add_traffic(traffic, instruction.opcode == "dynamic-update-slice" ? bytes_written(id, 0) : stored_bytes(type),
-                  type.memory_space);
+                  type);
     }
     return traffic;
   }
   const InstructionId root = program_.computations[instruction.called.front()].root;
   if (!valid(root)) return traffic;
   if (at(root).opcode != "tuple") {
-    for (const ArrayType& type : instruction.types) add_traffic(traffic, bytes_written(root, 0), type.memory_space);
+    for (const ArrayType& type : instruction.types) add_traffic(traffic, bytes_written(root, 0), type);
     return traffic;
   }
   for (std::size_t k = 0; k < instruction.types.size() && k < at(root).operands.size(); ++k) {
     const InstructionId value = at(root).operands[k].instruction;
-    if (valid(value)) add_traffic(traffic, bytes_written(value, 0), instruction.types[k].memory_space);
+    if (valid(value)) add_traffic(traffic, bytes_written(value, 0), instruction.types[k]);
   }
   return traffic;
 }
@@ -528,18 +532,38 @@ Cost Extractor::attention_cost(const Instruction& instruction, bool& recognised)
   return cost;
 }
 
-/// Cycles of the vector unit for each tile of the largest array.
+/// Cycles of the vector unit for each element of the largest array.
 double Extractor::vector_cycles(const Instruction& instruction) const {
   if (instruction.opcode != "copy" || instruction.types.size() != 1 || instruction.operands.size() != 1)
-    return vector_cycles_per_tile;
+    return vector_cycles_per_element;
   const ir::Operand& operand = instruction.operands.front();
   if (!valid(operand.instruction) || static_cast<std::size_t>(operand.result) >= at(operand.instruction).types.size())
-    return vector_cycles_per_tile;
+    return vector_cycles_per_element;
   const ArrayType& to = instruction.types.front();
   const ArrayType& from = at(operand.instruction).types[operand.result];
   const bool turns = minor_dimension(from) != minor_dimension(to);
-  if (!turns || to.memory_space != 0) return vector_cycles_per_tile;
-  return bits(to.dtype) >= 32 ? turning_cycles_per_tile : packed_turning_cycles_per_tile;
+  if (!turns || to.memory_space != 0) return vector_cycles_per_element;
+  return to.layout.find("T(1,") == std::string_view::npos ? turning_cycles_per_element : one_row_cycles_per_element;
+}
+
+/// Whether an array of 2-byte elements has another than its last dimension minor.
+bool is_turned(const ArrayType& type) {
+  std::int64_t last = static_cast<std::int64_t>(type.dims.size()) - 1;
+  while (last >= 0 && type.dims[last] == 1) --last;
+  const std::int64_t minor = minor_dimension(type);
+  return bits(type.dtype) == 16 && minor >= 0 && minor != last;
+}
+
+/// Whether what a fusion computes is turned: a tuple also carries buffers on their way through a collective.
+bool Extractor::writes_turned(const Instruction& fusion) const {
+  const InstructionId root = program_.computations[fusion.called.front()].root;
+  if (!valid(root)) return false;
+  if (at(root).opcode != "tuple") return fusion.types.size() == 1 && is_turned(fusion.types.front());
+  for (std::size_t k = 0; k < fusion.types.size() && k < at(root).operands.size(); ++k) {
+    const InstructionId value = at(root).operands[k].instruction;
+    if (valid(value) && is_turned(fusion.types[k]) && bytes_written(value, 0) > 0) return true;
+  }
+  return false;
 }
 
 Cost Extractor::cost(InstructionId id) {
@@ -571,9 +595,10 @@ Cost Extractor::cost(InstructionId id) {
     return cost;
   }
   const Traffic moved = traffic(instruction, id);
-  const double matmul = work / (hardware_.peak_flops_per_second.value * hardware_.matmul_efficiency.value);
+  double matmul = work / (hardware_.peak_flops_per_second.value * hardware_.matmul_efficiency.value);
+  if (fused && writes_turned(instruction)) matmul *= turned_matmul;
   const double vector =
-      work > 0 ? 0 : moved.largest_bytes / tile_bytes * vector_cycles(instruction) / hardware_.clock_hz.value;
+      work > 0 && !fused ? 0 : moved.largest_elements * vector_cycles(instruction) / hardware_.clock_hz.value;
   cost.seconds = std::max({matmul, moved.seconds, vector});
   return cost;
 }

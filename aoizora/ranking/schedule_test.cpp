@@ -254,9 +254,34 @@ BOOST_AUTO_TEST_CASE(CopyThatTurnsTheLanes_TakesTheCompilersCycles) {
   };
   const auto near = boost::test_tools::tolerance(0.1);
   BOOST_TEST(cycles("f32[1,9472,5120]", "{1,2,0:T(8,128)}", "{2,0,1:T(1,128)}") == 5740032.0, near);
+  BOOST_TEST(cycles("f32[2,9728,5120]", "{1,2,0:T(8,128)}", "{2,1,0:T(8,128)}") == 2624580.0, near);
   BOOST_TEST(cycles("bf16[1,37888,5120]", "{2,1,0:T(8,128)(2,1)}", "{1,2,0:T(8,128)(2,1)}") == 4997520.0, near);
   BOOST_TEST(cycles("bf16[1,40,1088,8,128]", "{4,3,2,1,0:T(8,128)(2,1)}", "{4,1,3,2,0:T(8,128)(2,1)}") == 808071.0,
              near);  // the minor dimension stays
+}
+
+// A matmul that writes bf16 with the tokens minor takes longer than one that writes them as they are; f32 does not, and
+// neither does one that only carries such a buffer along.
+BOOST_AUTO_TEST_CASE(MatmulThatTurnsItsResult_TakesLonger) {
+  const auto seconds = [](const std::string& type, const std::string& layout, bool carries) {
+    const std::string result = type + "[4096,4096]" + layout;
+    const std::string weights = "bf16[4096,4096]{0,1:T(8,128)(2,1)}";
+    const std::string whole = carries ? "(" + result + ", " + weights + ")" : result;
+    const CompiledProgram program = extract_text(
+        "HloModule m, is_scheduled=true\n\n%f (a: bf16[4096,4096], b: bf16[4096,4096]) -> " + whole +
+        " {\n  %a = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)\n  %b = " + weights + " parameter(1)\n  " +
+        (carries ? "" : "ROOT ") + "%c = " + result + " convolution(%a, %b), dim_labels=bf_io->bf\n" +
+        (carries ? "  ROOT %t = " + whole + " tuple(%c, %b)\n" : "") +
+        "}\n\nENTRY %main (a: bf16[4096,4096], b: bf16[4096,4096]) -> " + whole +
+        " {\n  %a = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)\n  %b = " + weights +
+        " parameter(1)\n  ROOT %r = " + whole + " fusion(%a, %b), kind=kOutput, calls=%f\n}\n");
+    return program.sequences[program.entry].compute.matmul_seconds;
+  };
+  const double plain = seconds("bf16", "{1,0:T(8,128)(2,1)}", false);
+  BOOST_TEST(plain == matmul_seconds(2.0 * 4096 * 4096 * 4096), boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(seconds("bf16", "{0,1:T(8,128)(2,1)}", false) > 1.4 * plain);
+  BOOST_TEST(seconds("f32", "{0,1:T(8,128)}", false) == plain);
+  BOOST_TEST(seconds("bf16", "{1,0:T(8,128)(2,1)}", true) == plain);
 }
 
 // A fusion that slices one layer out of a stack reads the layer, however deep the stack.
