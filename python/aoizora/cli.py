@@ -137,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
         command(
             "check",
             "price what MaxDiffusion runs today beside the plan",
-            "aoizora check plan.json ici_data_parallelism=2 ici_context_parallelism=8",
+            "aoizora check plan.json ici_data_parallelism=2 allow_split_physical_axes=True",
         )
     )
     calibrate.add_arguments(

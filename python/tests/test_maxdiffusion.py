@@ -176,6 +176,9 @@ def test_a_yml_of_ones_own_is_read_under_the_keys_given(tmp_path: Path) -> None:
         (["attention=tokamax_ring"], "no equal"),
         (["attention"], "not key=value"),
         (["flash_block_sizes=[1]"], "must be a dict"),
+        (["foo=1"], "unknown key 'foo'; allowed as key=value"),
+        (["ici_data_paralellism=2"], "did you mean 'ici_data_parallelism'"),
+        (["per_devce_batch_size=1"], "did you mean 'per_device_batch_size'"),
     ],
 )
 def test_keys_that_cannot_be_priced_are_refused(keys: list[str], said: str) -> None:

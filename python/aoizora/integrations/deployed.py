@@ -15,6 +15,7 @@ from aoizora import _core
 from aoizora.errors import CompilerFailed, Infeasible, InvalidRequest
 from aoizora.integrations.maxdiffusion import MESH_AXES
 from aoizora.plan_file import Plan
+from aoizora.serving.request import nearest
 
 # What base_wan_14b.yml says of the keys that decide the deployment; docs/maxdiffusion.md.
 STOCK: dict[str, Any] = {
@@ -34,6 +35,11 @@ STOCK: dict[str, Any] = {
     "flash_block_sizes": {"block_q": 512, "block_kv": 512},
     "allow_split_physical_axes": False,
 }
+# What `aoizora export` prints beside these: taken, so that its line can be given whole, and without effect here.
+_PASTED = (
+    *("flash_min_seq_length", "ulysses_shards", "ulysses_attention_chunks", "mask_padding_tokens"),
+    "per_device_batch_size",
+)
 _GATHERED = ("flash", "tokamax_flash", "dot_product")
 _PROXY_LAYERS = 3
 # MaxDiffusion's name of each of our logical axes.
@@ -78,7 +84,10 @@ class Check(NamedTuple):
 
 
 def read_keys(arguments: Sequence[str], config_file: str | Path | None = None) -> dict[str, Any]:
-    """The keys of a yml (stock without one) under those given as key=value, as on MaxDiffusion's command line."""
+    """The keys of a yml (stock without one) under those given as key=value, as on MaxDiffusion's command line.
+
+    A yml has hundreds of keys that decide nothing here; given by hand, one that is not known is a slip.
+    """
     keys = dict(STOCK)
     if config_file is not None:
         keys |= _yml(Path(config_file))
@@ -86,6 +95,13 @@ def read_keys(arguments: Sequence[str], config_file: str | Path | None = None) -
         name, separator, text = argument.partition("=")
         if not separator or not name:
             raise InvalidRequest(f"{argument[:80]!r} is not key=value")
+        if name not in STOCK and name not in _PASTED:
+            others = [key for key in STOCK if not key.endswith("_parallelism")]
+            raise InvalidRequest(
+                f"unknown key {name[:80]!r}{nearest(name[:80], [*STOCK, *_PASTED])}; allowed as key=value: "
+                f"ici_AXIS_parallelism, dcn_AXIS_parallelism (AXIS: {', '.join(MESH_AXES)}), {', '.join(others)}, and "
+                "what export prints; the yml of --config may hold any, those that are not these decide nothing here"
+            )
         keys[name] = _value(text)
     return keys
 
