@@ -32,17 +32,6 @@ _CONFIG_FILES = {"wan2.1-14b": "base_wan_14b.yml", "wan2.1-1.3b": "base_wan_1_3b
 _DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 
 
-def mesh_line(plan: Plan) -> str:
-    """The key=value line that sets the mesh and what goes with it. The device order has none: see Plan.mesh()."""
-    shape = plan.mesh_shape
-    parts = [f"ici_{axis}_parallelism={size}" for axis, size in shape.items()]
-    parts += [f"dcn_{axis}_parallelism=1" for axis in shape]
-    parts.append(f"attention={_ATTENTION[plan.data['attention']]}")
-    parts.append("attention_sharding_uniform=False")
-    parts.append("allow_split_physical_axes=True")
-    return " ".join(parts)
-
-
 # Configuration
 
 

@@ -1,11 +1,10 @@
-"""A plan as text for people, at most 80 columns but for lines meant to be pasted."""
+"""A plan as text for people, at most 80 columns."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import Any
 
-from aoizora.integrations import maxdiffusion
 from aoizora.plan_file import Plan
 
 WIDTH = 80
@@ -207,7 +206,7 @@ def when_lines(plan: Plan) -> list[str]:
 
 
 def explain(plan: Plan) -> str:
-    """The whole plan for people. Its first lines give the gain, then MaxDiffusion's line."""
+    """The whole plan for people. Its first lines give the gain."""
     data = plan.data
     predicted = data["best"]["predicted"]
     lines = [f"Plan for {title(plan)}", "", "Gain over what people deploy (same cost model):"]
@@ -215,7 +214,7 @@ def explain(plan: Plan) -> str:
     if plan.is_of_program:
         lines += ["", f"Predicted: {ms(predicted['step_seconds'])} ms a step"]
     else:
-        lines += ["", "MaxDiffusion:", maxdiffusion.mesh_line(plan), ""]
+        lines += ["", "aoizora export plan.json --to maxdiffusion prints the line for MaxDiffusion", ""]
         lines += [
             f"Predicted: {ms(predicted['block_seconds'])} ms a block, {predicted['step_seconds']:.3f} s a step, "
             f"{predicted['video_seconds']:.1f} s for {plan.request['steps']} steps"
