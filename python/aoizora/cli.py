@@ -66,8 +66,8 @@ def parser() -> argparse.ArgumentParser:
     common.add_argument("--debug", action="store_true", help="show stack traces")
     parser = argparse.ArgumentParser(
         prog="aoizora",
-        description="Plans how a video diffusion transformer is sharded over a TPU slice and where each rank sits; "
-        "needs no TPU.",
+        description="Plans how a video diffusion transformer is sharded over a TPU slice and where\n"
+        "each rank sits; needs no TPU.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
@@ -304,14 +304,12 @@ def _say_lost(plan: Plan) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from aoizora.plan_file import Plan
+    from aoizora.plan_file import Plan, of_file
     from aoizora.report import terminal
 
     plan = Plan.load(options.plan)
-    try:
+    with of_file(options.plan):
         text = plan.dumps() if options.json else _people(terminal.explain(plan))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
-        raise InvalidRequest(f"{options.plan} is damaged ({type(error).__name__}: {error}): plan again") from None
     sys.stdout.write(text)
     return 0
 
@@ -321,6 +319,7 @@ def _inspect(options: argparse.Namespace) -> int:
     from aoizora.report import terminal
 
     text = program_text.read(options.file)
+    program_text.refuse_plan(text, "" if options.file == "-" else options.file)
     try:
         result = _core.inspect(text)
     except ParseError as error:

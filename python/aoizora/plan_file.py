@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aoizora import program_text
 from aoizora.errors import InvalidRequest, ParseError
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh, PartitionSpec
 
 FORMAT = "aoizora plan"
+NO_PLAN = "no plan.json, or a damaged one"
+WRITTEN_BY = '"aoizora plan --out plan.json" writes one'
 VERSION = 2
 READABLE = (1, VERSION)  # what a version lacks, its readers say
 # What every reader of a plan relies on; a file without one of them is refused at once.
@@ -28,6 +32,10 @@ _REQUIRED: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
+def _unread(reason: str, line: int = 1, column: int = 1) -> ParseError:
+    return ParseError(f"line {line}, column {column}: {NO_PLAN} ({reason}); {WRITTEN_BY}", line, column)
+
+
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
@@ -35,12 +43,36 @@ def _finite(text: str) -> float:
     return number
 
 
+@contextmanager
+def of_file(name: str) -> Iterator[None]:
+    """Errors raised within say which file they are of, and a value that is none of a plan's is one."""
+    try:
+        yield
+    except ParseError as error:
+        raise ParseError(f"{name}, {error}", error.line, error.column) from None
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+        raise InvalidRequest(f"{name}: {damage(error)}") from None
+
+
+def damage(error: Exception) -> str:
+    """What a reader's failure says of the plan it read."""
+    what = (
+        f'"{error.args[0]}" is missing'
+        if isinstance(error, KeyError)
+        else f"a value in it is none of a plan's ({error})"
+    )
+    return f"{NO_PLAN}: {what}; {WRITTEN_BY}"
+
+
 class Plan:
     """One plan. `data` is plan.json as Python values; the properties below are what serving needs."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         if data.get("format") != FORMAT:
-            raise InvalidRequest(f'not a plan: "format" is {data.get("format")!r}, expected {FORMAT!r}')
+            given = f'"format" is {str(data["format"])[:64]!r}' if "format" in data else 'it has no "format"'
+            raise InvalidRequest(f"{NO_PLAN}: {given}, expected {FORMAT!r}; {WRITTEN_BY}")
         version = data.get("version")
         if isinstance(version, bool) or version not in READABLE:
             raise InvalidRequest(
@@ -48,10 +80,10 @@ class Plan:
             )
         for key, kind in _REQUIRED.items():
             if not isinstance(data.get(key), kind):
-                raise InvalidRequest(f'not a plan: "{key}" is missing or of the wrong type; plan again')
+                raise InvalidRequest(f'{NO_PLAN}: "{key}" is missing or of the wrong type; {WRITTEN_BY}')
         subjects = [key for key in ("request", "program") if isinstance(data.get(key), dict)]
         if len(subjects) != 1 or (subjects == ["request"] and None in (data["attention"], data["kernel_blocks"])):
-            raise InvalidRequest('not a plan: it must have a "request" with attention or a "program"; plan again')
+            raise InvalidRequest(f'{NO_PLAN}: it must have a "request" with attention or a "program"; {WRITTEN_BY}')
         self.data = data
 
     @classmethod
@@ -60,37 +92,41 @@ class Plan:
         try:
             data = json.loads(text, parse_float=_finite, parse_constant=_finite)
         except json.JSONDecodeError as error:
-            raise ParseError(
-                f"line {error.lineno}, column {error.colno}: {error.msg}", error.lineno, error.colno
-            ) from None
+            raise _unread(error.msg, error.lineno, error.colno) from None
         except RecursionError:
-            raise ParseError("line 1, column 1: nested too deeply to be a plan", 1, 1) from None
+            raise _unread("nested too deeply") from None
         except ValueError as error:  # a number that is none, or of thousands of digits
-            raise ParseError(f"line 1, column 1: {error}", 1, 1) from None
+            raise _unread(str(error)) from None
         if "\\u" in text:
             try:
                 json.dumps(data, ensure_ascii=False).encode()
             except UnicodeEncodeError:
-                raise ParseError("line 1, column 1: half of a surrogate pair in a text", 1, 1) from None
+                raise _unread("half of a surrogate pair in a text") from None
         if not isinstance(data, dict):
-            raise InvalidRequest("not a plan: the file holds no JSON object")
+            raise InvalidRequest(f"{NO_PLAN}: it holds no JSON object; {WRITTEN_BY}")
         return cls(data)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """From a file. Raises InvalidRequest where it cannot be read."""
+        name = os.fspath(path)
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            content = Path(path).read_bytes()
         except OSError as error:
-            raise InvalidRequest(f"cannot read the plan {os.fspath(path)}: {error.strerror or error}") from None
-        except ValueError as error:  # not UTF-8, a path with a null
-            raise InvalidRequest(f"cannot read the plan {os.fspath(path)!r}: {error}") from None
-        try:
+            raise InvalidRequest(f"cannot read the plan {name}: {error.strerror or error}") from None
+        except ValueError as error:  # a path with a null
+            raise InvalidRequest(f"cannot read the plan {name!r}: {error}") from None
+        other = program_text.looks_like(content)
+        if other:
+            raise InvalidRequest(
+                f"{name} is no plan.json but {other}: aoizora inspect and aoizora rank read programs; {WRITTEN_BY}"
+            )
+        with of_file(name):
+            try:
+                text = content.decode()
+            except UnicodeDecodeError:
+                raise _unread("not UTF-8 text") from None
             return cls.loads(text)
-        except ParseError as error:
-            raise ParseError(f"{os.fspath(path)}, {error}", error.line, error.column) from None
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{os.fspath(path)}: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes plan.json whole or not at all."""

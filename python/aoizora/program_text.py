@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
 
@@ -10,6 +11,7 @@ from aoizora.errors import InvalidRequest
 GZIP = b"\x1f\x8b"
 # Texts of whole models have some hundred MB; gzip may hide a thousand times as much as the file shows.
 MOST_BYTES = 2**30
+_STARTS = {"HLO text": rb"HloModule\b", "MLIR text": rb"(module\b|\"builtin\.module\"|#loc|sdy\.mesh)"}
 
 
 def read(path: str) -> str:
@@ -21,6 +23,21 @@ def read(path: str) -> str:
             return decode(file.read(), path)
     except OSError as error:
         raise InvalidRequest(f"cannot read {path}: {error.strerror}") from None
+
+
+def looks_like(data: bytes) -> str:
+    """What kind of program's file it is by its start; empty for any other file."""
+    if data.startswith(GZIP):
+        return "gzip"
+    return next((kind for kind, start in _STARTS.items() if re.match(rb"\s*" + start, data)), "")
+
+
+def refuse_plan(text: str, path: str = "") -> None:
+    """Raises InvalidRequest where a text that is to be a program is a plan; `path` is its file's, where it has one."""
+    if re.match(r'\s*\{\s*"format":\s*"aoizora plan"', text):
+        raise InvalidRequest(
+            f'{path or "this"} is a plan, no program: "aoizora explain {path or "plan.json"}" shows it'
+        )
 
 
 def decode(data: bytes, name: str) -> str:

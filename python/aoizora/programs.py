@@ -103,6 +103,7 @@ def rank(
     Raises InvalidRequest, ParseError.
     """
     text, compiled_mesh = _text_of(program)
+    program_text.refuse_plan(text, os.fspath(program) if isinstance(program, os.PathLike) else "")
     mesh = compiled_mesh if mesh is None else mesh
     sizes: Mapping[str, int] | None
     if mesh is None or isinstance(mesh, Mapping):

@@ -132,12 +132,35 @@ def test_explain_of_damaged_plans_is_a_message(recorded_plan: Plan, capsys: pyte
         assert main(["explain", "plan.json"]) == 2
         error = capsys.readouterr().err
         assert "plan.json" in error
+        assert "aoizora plan --out" in error
         assert "Traceback" not in error
     assert main(["explain", "."]) == 2
     assert main(["explain", "a\0b"]) == 2
     capsys.readouterr()
     assert main(["explain", "absent.json"]) == 2
     assert "absent.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["flash_d2c4.hlo.txt.gz", "flash_d2c4.mlir.gz"])
+def test_files_of_another_kind_are_named_as_such(
+    name: str, recorded_plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = (DATA / "hlo" / name).read_bytes()
+    for content, kind in ((packed, "gzip"), (gzip.decompress(packed), "HLO text" if "hlo" in name else "MLIR text")):
+        Path("file").write_bytes(content)
+        for command in ("explain", "report", "trace", "export"):
+            assert main([command, "file"]) == 2
+            error = capsys.readouterr().err
+            assert error.startswith(f"aoizora: file is no plan.json but {kind}: aoizora inspect")
+    recorded_plan.save("file")
+    for arguments in (["inspect", "file"], ["rank", "file", "--slice", "v5e:2x2"]):
+        assert main(arguments) == 2
+        assert '"aoizora explain file" shows it' in capsys.readouterr().err
+    Path("file").write_text("garbage")
+    assert main(["compare", "file", "file"]) == 2
+    error = capsys.readouterr().err
+    assert "file, line 1, column 1: neither HLO" in error
+    assert "nor a plan.json" in error
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:

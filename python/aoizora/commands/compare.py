@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Any
 
 from aoizora.errors import InvalidRequest, ParseError
-from aoizora.plan_file import Plan
+from aoizora.plan_file import WRITTEN_BY, Plan, of_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +29,8 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidRequest(f"{names[0]} and {names[1]} are a plan and a program: compare two of one kind")
     parts = []
     for name, one in zip(names, loaded, strict=True):
-        try:
-            parts.append(comparing.of_plan(one) if isinstance(one, Plan) else comparing.of_program(one, options.slice))
-        except ParseError as error:
-            raise ParseError(f"{name}, {error}", error.line, error.column) from None
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{name}: {error}") from None
+        with of_file(name):
+            parts.append(comparing.of_plan(one) if isinstance(one, Plan) else _program(one, options.slice))
     found = comparing.side_by_side(parts[0], parts[1])
     if options.json:
         print(json.dumps({"a": names[0], "b": names[1], **comparing.as_json(found)}))
@@ -42,16 +39,24 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _program(text: str, slice_name: str) -> dict[str, dict[str, Any]]:
+    from aoizora import program_text
+    from aoizora.report import comparing
+
+    try:
+        return comparing.of_program(text, slice_name)
+    except ParseError as error:
+        if program_text.looks_like(text[:4096].encode("utf-8", "replace")):
+            raise
+        raise ParseError(f"{error}, nor a plan.json ({WRITTEN_BY})", error.line, error.column) from None
+
+
 def _load(name: str) -> Plan | str:
     """A plan is a JSON object; everything else is taken for a program."""
     from aoizora import program_text
 
     text = program_text.read(name)
-    if not text.lstrip().startswith("{"):
-        return text
-    try:
-        return Plan.loads(text)
-    except ParseError as error:
-        raise ParseError(f"{name}, {error}", error.line, error.column) from None
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{name}: {error}") from None
+    if text.lstrip().startswith("{"):
+        with of_file(name):
+            return Plan.loads(text)
+    return text

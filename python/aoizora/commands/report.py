@@ -24,30 +24,37 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def report(options: argparse.Namespace) -> int:
-    from aoizora.plan_file import Plan, check_writable, write_whole
-    from aoizora.report import page, view
+    from aoizora.plan_file import Plan, check_writable, of_file, write_whole
+    from aoizora.report import page
 
     plan = Plan.load(options.plan)
     if options.json:
-        print(json.dumps(view.reads_plan(page.data)(plan, options.plan)))
+        with of_file(options.plan):
+            print(json.dumps(page.data(plan, options.plan)))
         return 0
     check_writable(Path(options.out))
-    write_whole(Path(options.out), page.render(plan, options.plan))
+    with of_file(options.plan):
+        drawn = page.render(plan, options.plan)
+    write_whole(Path(options.out), drawn)
     print(f"Written to {options.out}: one page, to be opened in any browser.")
     return 0
 
 
 def trace(options: argparse.Namespace) -> int:
-    from aoizora.plan_file import Plan, check_writable, write_whole
+    from aoizora.plan_file import Plan, check_writable, of_file, write_whole
     from aoizora.report import trace as traces
     from aoizora.report import view
 
     plan = Plan.load(options.plan)
     if options.json:
+        with of_file(options.plan):
+            lanes = view.lanes(plan)
         print(json.dumps([{"name": lane.name, "rows": [[slot._asdict() for slot in row] for row in lane.rows]}
-                          for lane in view.reads_plan(view.lanes)(plan)]))  # fmt: skip
+                          for lane in lanes]))  # fmt: skip
         return 0
     check_writable(Path(options.out))
-    write_whole(Path(options.out), traces.trace(plan))
+    with of_file(options.plan):
+        drawn = traces.trace(plan)
+    write_whole(Path(options.out), drawn)
     print(f"Written to {options.out}: one block, for ui.perfetto.dev.")
     return 0

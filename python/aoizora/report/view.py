@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from aoizora.errors import InvalidRequest
-from aoizora.plan_file import Plan
+from aoizora.plan_file import Plan, damage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +52,7 @@ def reads_plan(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*arguments, **named)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            raise InvalidRequest(f"the plan is damaged ({type(error).__name__}: {error}): plan again") from None
+            raise InvalidRequest(damage(error)) from None
 
     return guarded
 
