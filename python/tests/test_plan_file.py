@@ -133,6 +133,18 @@ def test_the_parts_of_a_block_add_up(recorded_plan: Plan) -> None:
     assert predicted["video_seconds"] == pytest.approx(50 * predicted["step_seconds"])
 
 
+@pytest.mark.parametrize("waited", [0.0, 3e-3])
+def test_the_rows_of_a_blocks_time_sum_to_the_block(recorded_plan: Plan, waited: float) -> None:
+    predicted = copy.deepcopy(recorded_plan.data["best"]["predicted"])
+    predicted["block_seconds"] += waited
+    predicted["block"]["timeline"]["core"].append(["copy wait", waited])
+    *parts, (_, whole, _) = terminal.time_rows(predicted)
+    shown = {name: float(milliseconds) for name, milliseconds, _ in parts if not name.startswith("  ")}
+    assert sum(shown.values()) == pytest.approx(float(whole), abs=0.005 * (len(shown) + 1))
+    waits = sum(seconds for kind, seconds, *_ in predicted["block"]["timeline"]["core"] if kind == "copy wait")
+    assert shown["copy wait"] == pytest.approx(waits * 1e3, abs=0.006)
+
+
 def test_a_shape_that_fits_nowhere_says_what_is_missing() -> None:
     request = json.dumps({"model": "wan2.1-14b", "height": 720, "width": 1280, "frames": 81, "videos": 8})
     with pytest.raises(Infeasible, match="GiB"):

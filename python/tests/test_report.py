@@ -252,7 +252,7 @@ def test_damaged_plans_are_a_message(recorded_plan: Plan, capsys: pytest.Capture
         assert set(codes) <= {0, 2}
         assert codes[0] == 2
         error = capsys.readouterr().err
-        assert "plan" in error
+        assert error.startswith("aoizora: plan.json")
         assert "Traceback" not in error
 
 
@@ -347,6 +347,11 @@ def test_compare_takes_programs_packed_or_not(tmp_path: Path, capsys: pytest.Cap
     assert main(["compare", str(packed), str(ring), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["collectives, all runs"]["collective-permute"]["difference"] > 0
+    assert main(["rank", str(ring), "--slice", "v5e:2x4", "--json"]) == 0
+    now = json.loads(capsys.readouterr().out)["now"]["step_seconds"]
+    assert main(["compare", str(packed), str(ring), "--slice", "v5e:2x4", "--json"]) == 0
+    times = json.loads(capsys.readouterr().out)["time, ms"]  # the order that `rank` assumes
+    assert times["in the order of jax.devices()"]["b"] == pytest.approx(now * 1e3)
     Path("bad.txt").write_text("HloModule broken\n\nENTRY e {")
     assert main(["compare", str(packed), "bad.txt"]) == 2
     assert "bad.txt, line 3" in capsys.readouterr().err
@@ -488,6 +493,14 @@ def test_a_terminal_shows_stage_count_time_left_and_the_best() -> None:
     assert [line.split("] ")[-1] for line in shown] == [
         "stage 1: propagate 10/10", "stage 2: HLO passes 0/4", "best so far: 8 ms",
     ]  # fmt: skip
+
+
+def test_plain_lines_fit_79_columns() -> None:
+    stream = io.StringIO()
+    ProgressLine(stream)("stage 1", 1, 1, 1.0, 0.0, "x" * 200)
+    shown = stream.getvalue().splitlines()
+    assert [len(line) for line in shown] == [79]
+    assert shown[0].endswith("x...")
 
 
 def test_elsewhere_there_are_plain_lines_and_with_quiet_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from aoizora import _core
+from aoizora import _core, programs
 from aoizora.plan_file import Plan
 from aoizora.report import terminal, view
 
@@ -91,12 +91,10 @@ def of_program(text: str, slice_name: str = "") -> dict[str, dict[str, Any]]:
         "their results, MB": {kind: t["result_bytes"] / 1e6 for kind, t in totals.items()},
     }
     if slice_name:
-        ranked = json.loads(_core.rank(text, slice_name))
-        parts["time, ms"] = {
-            "in the default order": ranked["default"]["step_seconds"] * 1e3,
-            "in the best order": ranked["best"]["step_seconds"] * 1e3,
-        }
-        parts["placement"] = {"best order": ranked["best"]["order"]}
+        ranked = programs.rank(text, slice_name)
+        now, best = ranked.seconds
+        parts["time, ms"] = {"in the order of jax.devices()": now * 1e3, "in the best order": best * 1e3}
+        parts["placement"] = {"best order": ranked.data["chosen"]["order"]}
     return parts
 
 

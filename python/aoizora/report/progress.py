@@ -12,6 +12,7 @@ from aoizora.report.printable import one_line
 _BAR = 20
 _REDRAW_SECONDS = 0.1
 _PLAIN_SECONDS = 15.0
+_PLAIN_WIDTH = 79
 
 
 def _clock(seconds: float) -> str:
@@ -82,7 +83,8 @@ class ProgressLine:
             self._say(f"{stage}: {done} of {total}, about {_clock(remaining)} left{so_far}")
 
     def _say(self, line: str) -> None:
-        print(one_line(line), file=self._stream, flush=True)
+        line = one_line(line)
+        print(line if len(line) <= _PLAIN_WIDTH else line[: _PLAIN_WIDTH - 3] + "...", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Ends a live view that an error cut short."""

@@ -113,6 +113,13 @@ def placement_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def copy_wait_seconds(predicted: dict[str, Any]) -> float:
+    """Of a block, what is neither compute nor exposed communication: the core waits for copies between memories."""
+    block = predicted["block"]
+    rest = predicted["block_seconds"] - block["compute"]["total_seconds"] - block["exposed_communication_seconds"]
+    return abs(float(rest))  # none is a rounding error, of either sign
+
+
 def time_rows(predicted: dict[str, Any], what: str = "block") -> list[list[str]]:
     block = predicted["block"]
     compute = block["compute"]
@@ -125,6 +132,7 @@ def time_rows(predicted: dict[str, Any], what: str = "block") -> list[list[str]]
         ("other", compute["other_seconds"]),
         ("exposed communication", block["exposed_communication_seconds"]),
         ("  of it contention", block["contention_seconds"]),
+        ("copy wait", copy_wait_seconds(predicted)),
     ]
     rows = [[name, ms(seconds), f"{100 * seconds / total:.1f} %"] for name, seconds in parts if total > 0]
     return [*rows, [f"one {what}", ms(total), "100.0 %"]]
@@ -244,6 +252,7 @@ def explain(plan: Plan) -> str:
         lines += ["", *table(header, collective_rows(predicted))]
     lines += ["", *table(["sharding", "ms", "ms passes", "GiB", "verified"], runner_rows(plan)), *wrap(LEGEND, "")]
     lines += ["", *table(["stage", "count", "s"], [[c["name"], f"{c['count']}", _seconds(c)] for c in data["counts"]])]
+    lines += wrap(COMPILED, "")
     lines += ["", "Searched"]
     for searched in data["searched"]:
         lines += wrap(searched)
@@ -254,6 +263,13 @@ def explain(plan: Plan) -> str:
                 lines += wrap(item)
     lines += ["", "Made with " + ", ".join(data["versions"])]
     return "\n".join(lines) + "\n"
+
+
+# How "compiled and fitting" follows from the counts above it.
+COMPILED = (
+    "compiled and fitting: the survivors, and each that uses windowed einsum once more with it off; less those left "
+    "out by the bound on Q2, those that do not fit and those that the compiler refused"
+)
 
 
 def _seconds(count: dict[str, Any]) -> str:

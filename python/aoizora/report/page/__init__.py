@@ -122,6 +122,7 @@ def _time(predicted: dict[str, Any], what: str) -> list[dict[str, Any]]:
         {"name": "other compute", "value": compute["other_seconds"]},
         {"name": "communication not hidden", "value": block["exposed_communication_seconds"]},
         {"name": "of it contention", "value": block["contention_seconds"], "sub": True},
+        {"name": "waits for copies", "value": terminal.copy_wait_seconds(predicted)},
         {"name": f"one {what}", "value": whole_seconds(predicted), "sum": True},
     ]
 

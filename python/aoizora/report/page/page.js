@@ -432,7 +432,7 @@
   const partsTable = (caption, rows, shown, total) => h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "part"), h("th", { scope: "col" }, shown === ms ? "time" : "memory"), h("th", { scope: "col" }, "share"))),
     h("tbody", {}, rows.map((row) => h("tr", { class: row.sub ? "sub" : row.sum ? "best" : null }, h("td", {}, row.colour ? h("span", { class: "swatch", style: `background:var(${row.colour})` }) : null, row.name), h("td", {}, shown(row.value)), h("td", {}, total > 0 ? percent(row.value / total) : "")))));
   const partsSection = () => {
-    const time = ["--matmul", "--attention", "--relayout", "--other", "--reduce"], memory = ["--matmul", "--gather", "--attention", "--other"];
+    const time = ["--matmul", "--attention", "--relayout", "--other", "--reduce", "--wait"], memory = ["--matmul", "--gather", "--attention", "--other"];
     const timeParts = plan.time.filter((row) => !row.sub && !row.sum), memoryParts = plan.memory.filter((row) => !row.sub && !row.sum);
     timeParts.forEach((row, i) => { row.colour = time[i]; });
     memoryParts.forEach((row, i) => { row.colour = memory[i]; });
