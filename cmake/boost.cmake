@@ -1,5 +1,5 @@
 # Boost.JSON and Boost.Test, header only. The headers come from the system (1.75 or later) or from the Python
-# package boost-headers, which the Makefile and pip put beside the build.
+# package boost-headers, which `make plan` puts into .venv and pip beside its build.
 find_path(AOIZORA_BOOST_INCLUDE boost/json/src.hpp)
 if(NOT AOIZORA_BOOST_INCLUDE)
   find_package(Python3 COMPONENTS Interpreter QUIET)
@@ -13,7 +13,16 @@ if(NOT AOIZORA_BOOST_INCLUDE)
   endif()
 endif()
 if(NOT AOIZORA_BOOST_INCLUDE)
-  message(FATAL_ERROR "Boost headers (1.75 or later) are missing: apt-get install libboost-dev, or pip install boost-headers")
+  set(found "none was found")
+  find_path(older boost/version.hpp NO_CACHE)
+  if(older)
+    file(STRINGS ${older}/boost/version.hpp version REGEX "define BOOST_LIB_VERSION")
+    string(REGEX MATCH "[0-9][0-9_]*" version "${version}")
+    string(REPLACE "_" "." version "${version}")
+    set(found "${older} has ${version}")
+  endif()
+  message(FATAL_ERROR "Boost headers 1.75 or later with Boost.JSON are needed; ${found}. Activate .venv (make plan puts them "
+    "there: . .venv/bin/activate), or name their folder: -DAOIZORA_BOOST_INCLUDE=FOLDER, the one that holds boost/json/src.hpp")
 endif()
 add_library(aoizora_boost INTERFACE)
 target_include_directories(aoizora_boost SYSTEM INTERFACE ${AOIZORA_BOOST_INCLUDE})
