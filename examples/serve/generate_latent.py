@@ -1,5 +1,6 @@
 """Generates a video latent with AoiZora's own Wan, sharded by a plan: no other package's model.
 
+    pip install 'aoizora[serve]'    # in a checkout: pip install '.[serve]'
     aoizora plan --model wan2.1-1.3b --slice v5e:2x4 --out plan.json
     XLA_FLAGS=--xla_force_host_platform_device_count=8 JAX_PLATFORMS=cpu python generate_latent.py plan.json
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("checkpoint")
     save_random_checkpoint(place, plans.TINY, seed=4)
     return place
+
+
+def test_without_safetensors_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    for use in (lambda: save_random_checkpoint(tmp_path, plans.TINY), lambda: checkpoint._open(tmp_path, ExitStack())):
+        with pytest.raises(InvalidRequest, match=r"pip install 'aoizora\[serve\]'"):
+            use()
 
 
 def test_sharded_by_a_plan_it_equals_one_device(folder: Path, recorded_plan: Plan, tmp_path: Path) -> None:

@@ -21,5 +21,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found))
     else:
-        sys.stdout.write(people(slices.text(found)))
+        sys.stdout.write(people(slices.text(found, options.slice)))
     return 0

@@ -85,6 +85,7 @@ def read_config(path: Path) -> wan.WanConfig:
     return wan.read_config(lines)
 
 
+_NO_SAFETENSORS = "checkpoints need the package safetensors: pip install 'aoizora[serve]'"
 Stored = dict[str, Any]
 """Tensor name -> its lazy slice, which has get_shape() and reads what it is indexed with."""
 
@@ -94,7 +95,7 @@ def _open(folder: Path, files: ExitStack) -> Stored:
         import ml_dtypes  # noqa: F401  numpy then knows bfloat16, as safetensors names it
         from safetensors import SafetensorError, safe_open
     except ImportError:
-        raise InvalidRequest("loading a checkpoint needs the package safetensors: pip install aoizora[serve]") from None
+        raise InvalidRequest(_NO_SAFETENSORS) from None
     names: list[str]
     index = folder / INDEX
     if index.is_file():
@@ -196,8 +197,10 @@ def save_random_checkpoint(
     folder: str | os.PathLike[str], config: wan.WanConfig, *, seed: int = 0, files: int = 2
 ) -> None:
     """A checkpoint of the public form with random weights, to try things with: no video comes of it."""
-    from safetensors.numpy import save_file
-
+    try:
+        from safetensors.numpy import save_file
+    except ImportError:
+        raise InvalidRequest(_NO_SAFETENSORS) from None
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     public = {name: getattr(config, name) for name in wan.WanConfig.__dataclass_fields__}

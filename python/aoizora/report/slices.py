@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from typing import Any
 
 from aoizora import _core
@@ -43,8 +44,8 @@ def _bisection(dims: list[int], wraps: list[bool]) -> int:
     return math.prod(dims) // dims[longest] * rings
 
 
-def text(found: dict[str, Any]) -> str:
-    """The slice for people."""
+def text(found: dict[str, Any], given: str) -> str:
+    """The slice for people, `given` by this name or file."""
     dims, wraps, cores = found["dims"], found["wraps"], found["cores_per_chip"]
     around = [axis for axis, wrap in zip(DIMENSIONS, wraps, strict=False) if wrap]
     wide = sum(link["dimension"] >= 0 for link in found["links"])
@@ -71,7 +72,7 @@ def text(found: dict[str, Any]) -> str:
     for key, value, source in rows:
         lines.append(f"  {key:<28} {value:.6g}")
         lines += terminal.wrap(source, "      ")
-    lines.append("  Each kind of collective: aoizora topology --json")
+    lines += ["  Each kind of collective:", f"    aoizora topology {shlex.quote(given)} --json"]
     return "\n".join(lines) + "\n"
 
 
