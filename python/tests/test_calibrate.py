@@ -263,7 +263,7 @@ def test_devices_stand_where_the_slice_has_them(recorded_plan: Plan) -> None:
         ({"sizes_bytes": [0, 2000]}, "allowed: 64"),
         ({"repeats": 0}, "repeats 0"),
         ({"seconds": float("nan")}, "seconds nan"),
-        ({"slice": "v5e:2x4"}, "has 8 devices; here are 1"),
+        ({"slice": "v5e:2x4"}, "has 8 devices; here are 1 of cpu; .* XLA_FLAGS=.*device_count=8"),
         ({"kinds": ["all-gather"], "slice": "v5e:1x1"}, "need two chips"),
         ({"kinds": ["attention"], "slice": "v5e:1x1"}, "attention kernel a TPU"),
     ],

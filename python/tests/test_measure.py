@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from aoizora import InvalidRequest, Plan, measure
+from aoizora.commands.measure import table
 
 
 def test_the_rank_correlation_is_spearmans() -> None:
@@ -47,6 +48,16 @@ def test_what_ran_is_priced_as_the_planner_priced_it(recorded_plan: Plan, record
     for text in texts:
         found = measure._priced(recorded_plan, text, "v5e:2x2", recorded_plan.data["layers"], small=False)
         assert found == pytest.approx(recorded_plan.data["best"]["predicted"]["step_seconds"], rel=1e-6)
+
+
+def test_no_two_rows_of_the_table_look_alike(recorded_plan: Plan) -> None:
+    entries = [recorded_plan.data["best"], *recorded_plan.data["runners_up"]]
+    ran = [measure.Measured(e["sharding"], e["placement"]["order"], 0.1, [0.2]) for e in entries]
+    lines = table(recorded_plan, measure.Result(ran, 3, "4 x cpu", True))
+    rows = lines[2 : 2 + 2 * len(ran) : 2]
+    assert len(set(rows)) == len(entries) > 1
+    assert "gathered" in rows[0]
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("wrong", [{"top": 0}, {"layers": 0}, {"repeats": 0}, {"warm_up": -1}])

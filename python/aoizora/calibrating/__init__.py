@@ -166,7 +166,8 @@ def in_slice_order(devices: Sequence[Any], slice_name: str) -> list[Any]:
     places = [(tuple(at), core) for at, core in _core.slice_devices(slice_name)]
     if len(devices) != len(places):
         raise InvalidRequest(
-            f"{slice_name} has {len(places)} devices; here are {len(devices)}: name the slice they are"
+            f"{slice_name} has {len(places)} devices; here are {len(devices)} of {devices[0].device_kind}"
+            + here.trial_hint(devices, len(places))
         )
     if all(hasattr(device, "coords") for device in devices):
         found = {

@@ -5,8 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aoizora.commands import processes
+
+if TYPE_CHECKING:
+    from aoizora.measure import Result
+    from aoizora.plan_file import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from aoizora.measure import measure
     from aoizora.plan_file import Plan, check_writable, write_whole
-    from aoizora.report import terminal
     from aoizora.report.progress import ProgressLine
 
     plan = Plan.load(options.plan)
@@ -51,17 +55,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(found.dumps())
         return 0
-    rows = [
-        [
-            plan.sharding,
-            plan.order,
-            *(f"{each * 1e3:.2f}" for each in (plan.predicted_seconds, plan.median_seconds, min(plan.seconds))),
-        ]
-        for plan in found.plans
-    ]
-    header = ["sharding", "order", "predicted", "measured", "quickest"]
     print(f"{found.devices}, {found.layers} blocks, ms; measured: the median of {options.repeats}")
-    print("\n".join(terminal.table(header, rows)))
+    print("\n".join(table(plan, found)))
     if found.correlation is not None:
         print(f"rank correlation of predicted and measured: {found.correlation:.2f}")
     if found.small:
@@ -72,3 +67,20 @@ def run(options: argparse.Namespace) -> int:
         print("Predicted is of the model, so the two do not compare; --slice predicts what ran.")
     print(f"Written to {options.out}.")
     return 0
+
+
+def table(plan: Plan, found: Result) -> list[str]:
+    """The best plans' times, under each the order it ran in."""
+    from aoizora.report import terminal
+
+    rows = [
+        [
+            terminal.short(entry["candidate"]),
+            *(f"{each * 1e3:.2f}" for each in (ran.predicted_seconds, ran.median_seconds, min(ran.seconds))),
+        ]
+        for entry, ran in zip([plan.data["best"], *plan.data["runners_up"]], found.plans, strict=False)
+    ]
+    heading, rule, *lines = terminal.table(["sharding", "predicted", "measured", "quickest"], rows)
+    orders = [f"  placed {ran.order}" for ran in found.plans]
+    body = [line for pair in zip(lines, orders, strict=True) for line in pair]
+    return [heading, rule, *body, *terminal.wrap(terminal.SHORT_LEGEND, "")]

@@ -155,11 +155,11 @@ def collective_rows(predicted: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-# What runner_rows' first column holds.
-LEGEND = (
-    "sharding: sizes of data/fsdp/context/tensor; which of them, by first letter, divide each weight axis; attention. "
-    "ms: one block by the compiler's cycles; ms passes: without them, comparable for all rows"
+# What `short` writes, and runner_rows.
+SHORT_LEGEND = (
+    "sharding: sizes of data/fsdp/context/tensor; which of them, by first letter, divide each weight axis; attention"
 )
+LEGEND = SHORT_LEGEND + ". ms: one block by the compiler's cycles; ms passes: without them, comparable for all rows"
 
 
 def short(candidate: dict[str, Any], attention: bool = True) -> str:

@@ -68,6 +68,12 @@ def slice_of(devices: Sequence[Any]) -> str:
     raise InvalidRequest(f"the devices are {known[0]}:{'x'.join(map(str, extents))}, which is no slice that has a name")
 
 
+def trial_hint(devices: Sequence[Any], wanted: int) -> str:
+    """How there come to be so many CPU devices, as the end of a message; empty on other devices."""
+    on_cpu = devices[0].platform == "cpu"
+    return f"; for a trial on CPU export XLA_FLAGS=--xla_force_host_platform_device_count={wanted}" if on_cpu else ""
+
+
 def mesh_of(plan: Plan, devices: Sequence[Device] | None = None) -> Mesh:
     """The plan's mesh: on a TPU by coordinate; devices that have none (CPU) stand for the slice's, by their id."""
     import jax
@@ -80,12 +86,9 @@ def mesh_of(plan: Plan, devices: Sequence[Device] | None = None) -> Mesh:
     order = plan.data["best"]["placement"]["device_ids"]
     name = plan.data["slice"]["name"]
     if len(present) != len(order):
-        hint = ""
-        if present[0].platform == "cpu":
-            hint = f"; for a trial on CPU export XLA_FLAGS=--xla_force_host_platform_device_count={len(order)}"
         raise InvalidRequest(
             f"the plan is for the {len(order)} devices of {name}; here are {len(present)} of {present[0].device_kind}"
-            + hint
+            + trial_hint(present, len(order))
         )
     tell(f"{len(present)} {present[0].platform} devices stand for {name}, in the order of their ids")
     present.sort(key=lambda device: device.id)
