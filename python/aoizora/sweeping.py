@@ -14,6 +14,7 @@ from aoizora import _core, cache
 from aoizora.errors import CompilerFailed, Error, Infeasible, Interrupted, InvalidRequest, ParseError
 from aoizora.plan_file import Plan, write_whole
 from aoizora.planning import Progress, plan
+from aoizora.serving.request import ALIASES
 
 # Each may be one value or a list of them; the sweep is over all combinations, the last the fastest.
 _AXES: dict[str, Any] = {
@@ -63,12 +64,18 @@ def read(path: str | Path) -> list[Task]:
     unknown = sorted(data.keys() - _AXES.keys())
     if unknown or not isinstance(settings, dict):
         raise InvalidRequest(f"{path}: unknown {', '.join(unknown)}; known: {', '.join(_AXES)}, and a table settings")
-    axes = {name: _list(name, data.get(name, value)) for name, value in _AXES.items()}
-    tasks = [_task(dict(zip(axes, values, strict=True)), settings) for values in itertools.product(*axes.values())]
+    try:
+        axes = {name: _list(name, data.get(name, value)) for name, value in _AXES.items()}
+        tasks = [_task(dict(zip(axes, values, strict=True)), settings) for values in itertools.product(*axes.values())]
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{path}: {error}") from None
     if len({task.name for task in tasks}) != len(tasks):
         raise InvalidRequest(f"{path}: two slices' files have one name: rename one")
     for task in tasks:  # what is wrong with any is said before the first is planned
-        _key(task)
+        try:
+            _key(task)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{path}, {task.name}: {error}") from None
     return tasks
 
 
@@ -85,6 +92,7 @@ def _list(name: str, value: Any) -> list[Any]:
 
 
 def _task(values: dict[str, Any], settings: dict[str, Any]) -> Task:
+    values = {**values, "model": ALIASES.get(values["model"], values["model"])}
     height, cross, width = values["size"].partition("x")
     if not cross or not (height.isdecimal() and width.isdecimal() and len(height + width) < 12):
         raise InvalidRequest(f"size {values['size']!r}: give height x width in pixels, for example 480x832")

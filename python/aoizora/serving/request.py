@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Names users know a model by, beside those of the planner: MaxDiffusion's.
 ALIASES = {"wan2.1": "wan2.1-14b"}
+# The element types that the models are built of.
+DTYPES = ("bf16", "f16", "f32")
 
 # The topologies that a Cloud TPU v5e of so many chips has (Cloud TPU documentation, TPU v5e configurations).
 STANDARD_SHAPES = {
