@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
         "plan one request on one slice",
         "aoizora plan --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4",
     )
-    plan.add_argument("--model", default="wan2.1-14b", metavar="NAME", help="wan2.1-14b (default) or wan2.1-1.3b")
+    plan.add_argument("--model", default="wan2.1-14b", metavar="NAME", help="wan2.1-14b (default), wan2.1-1.3b")
     plan.add_argument("--size", default="480x832", metavar="HxW", help="video height x width in pixels (480x832)")
     plan.add_argument("--frames", type=_whole, default=21, metavar="N", help="video frames, 4k+1 (21)")
     plan.add_argument("--slice", default="v5e:4x4", metavar="NAME", help="slice, or a descriptor file (v5e:4x4)")
@@ -238,6 +238,8 @@ def _size(text: str) -> tuple[int, int]:
         raise InvalidRequest(f"--size {text}: give height x width in pixels, for example 480x832")
     if len(height) > 6 or len(width) > 6:
         raise InvalidRequest(f"--size {text}: that is larger than any model takes")
+    if not (int(height) and int(width)):
+        raise InvalidRequest(f"--size {text}: height and width must be 16 or more, for example 480x832")
     return int(height), int(width)
 
 
@@ -252,6 +254,9 @@ def _plan(options: argparse.Namespace) -> int:
         given: str = getattr(options, name)
         if not given.isprintable():
             raise InvalidRequest(f"--{name} {given[:64]!r}: not printable text")
+    for name in ("steps", "videos", "frames"):
+        if getattr(options, name) < 1:
+            raise InvalidRequest(f"--{name} is {getattr(options, name)}; it must be 1 or more")
     out = Path(options.out)
     check_writable(out)
     progress = ProgressLine(quiet=options.quiet)

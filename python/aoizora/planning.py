@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aoizora import _core, cache
 from aoizora.errors import InvalidRequest
 from aoizora.plan_file import Plan
+from aoizora.serving.request import ALIASES, DTYPES
 
 if TYPE_CHECKING:
     from aoizora.cycle_memory import CycleMemory
@@ -53,9 +54,11 @@ def plan(
     """
     if not isinstance(size, Sequence) or len(size) != 2:
         raise InvalidRequest(f"size is {size!r}; give (height, width) in pixels, for example (480, 832)")
+    if dtype not in DTYPES:
+        raise InvalidRequest(f"dtype is {str(dtype)[:40]!r}; allowed are {', '.join(DTYPES)}")
     request = {
-        "model": model, "height": size[0], "width": size[1], "frames": frames, "videos": videos, "cfg": cfg,
-        "steps": steps, "dtype": dtype, "reserved_hbm_bytes": reserved_hbm_bytes,
+        "model": ALIASES.get(str(model), model), "height": size[0], "width": size[1], "frames": frames,
+        "videos": videos, "cfg": cfg, "steps": steps, "dtype": dtype, "reserved_hbm_bytes": reserved_hbm_bytes,
     }  # fmt: skip
     request_json = _core.request_json(json.dumps(request))
     slice_data = json.loads(_core.slice_json(slice))

@@ -434,6 +434,8 @@ def test_bash_completes_every_command_and_its_options(capsys: pytest.CaptureFixt
     for command in commands():
         assert "--help" in completed(f"aoizora {command} --he")
     assert "plan.json" in completed("aoizora explain pl")
+    assert completed("aoizora plan --model wan2.1-") == {"wan2.1-14b", "wan2.1-1.3b"}
+    assert completed("aoizora plan --source m") == {"maxdiffusion"}
     for shell in ("zsh", "tcsh"):
         assert main(["completion", shell]) == 0
         script = capsys.readouterr().out

@@ -18,8 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser, whole: argparse.ArgumentParse
 def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     import shtab
 
+    from aoizora import _core
+    from aoizora.serving.request import ALIASES, DTYPES
+
+    # One of a few; the command says so itself where it is given another.
+    names = {"model": [*ALIASES, *_core.model_names()], "source": ["aoizora", "maxdiffusion"], "dtype": DTYPES}
     for command in _commands(parser):
         for action in command._actions:
+            action.choices = action.choices or names.get(action.dest)
             if action.dest in _FILES and action.choices is None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(parser, shell=options.shell))
