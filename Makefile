@@ -23,9 +23,9 @@ help: ## list these commands
 
 plan: setup ## set up, then plan the example (Wan 2.1 14B, 480x832, 21 frames, v5e:4x4) into plan.json
 	$(BIN)/aoizora plan $(EXAMPLE) --out plan.json
-	@printf '\nThe plan is in plan.json. To plan something else:\n  %s\n' \
-	  "$(BIN)/aoizora plan --model wan2.1-14b --size 720x1280 --frames 81 --slice v5e:2x4 --out plan.json"
-	@printf '  %s\n' "$(BIN)/aoizora explain plan.json" "$(BIN)/aoizora --help"
+	@printf '\nThe plan is in plan.json. To go on, or to plan something else:\n'
+	@printf '  %s\n' ". $(BIN)/activate" "aoizora explain plan.json" "aoizora --help" \
+	  "aoizora plan --model wan2.1-14b --size 720x1280 --frames 81 --slice v5e:2x4"
 
 setup: $(VENV)/installed ## build the package into .venv
 
@@ -37,6 +37,7 @@ $(VENV)/ready: tools/prerequisites.sh pyproject.toml
 
 # pip builds in build/, and so do the C++ tests: nothing is compiled twice. mypy reads the stub beside the sources.
 $(VENV)/installed: $(VENV)/ready $(SOURCES)
+	@echo "Building the C++ library: about four minutes on two cores"
 	$(PIP) install --no-build-isolation --config-settings build-dir=$(BUILD) .
 	@cp $(BUILD)/python/bindings/_core.pyi python/aoizora/
 	@touch $@
