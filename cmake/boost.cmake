@@ -21,8 +21,8 @@ if(NOT AOIZORA_BOOST_INCLUDE)
     string(REPLACE "_" "." version "${version}")
     set(found "${older} has ${version}")
   endif()
-  message(FATAL_ERROR "Boost headers 1.75 or later with Boost.JSON are needed; ${found}. Activate .venv (make plan puts them "
-    "there: . .venv/bin/activate), or name their folder: -DAOIZORA_BOOST_INCLUDE=FOLDER, the one that holds boost/json/src.hpp")
+  message(FATAL_ERROR "Boost headers 1.75 or later with Boost.JSON are needed; ${found}. Activate .venv, where make plan puts "
+    "them, or name their folder: -DAOIZORA_BOOST_INCLUDE=FOLDER, the one that holds boost/json/src.hpp")
 endif()
 add_library(aoizora_boost INTERFACE)
 target_include_directories(aoizora_boost SYSTEM INTERFACE ${AOIZORA_BOOST_INCLUDE})
