@@ -293,10 +293,10 @@ def _plan(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(result.dumps())
         return 0
-    elapsed = time.monotonic() - started
+    when = "from the cache" if result.from_cache else f"after {time.monotonic() - started:.1f} s"
     sys.stdout.write(_people(terminal.summary(result)))
     _say_lost(result)
-    print(f'\nWritten to {options.out} after {elapsed:.1f} s; "aoizora explain {options.out}" says why.')
+    print(f'\nWritten to {options.out} {when}; "aoizora explain {options.out}" says why.')
     return 0
 
 

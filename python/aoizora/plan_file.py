@@ -69,6 +69,9 @@ def damage(error: Exception) -> str:
 class Plan:
     """One plan. `data` is plan.json as Python values; the properties below are what serving needs."""
 
+    from_cache = False
+    """Whether it was not made now but found in the plan cache."""
+
     def __init__(self, data: dict[str, Any]) -> None:
         if data.get("format") != FORMAT:
             given = f'"format" is {str(data["format"])[:64]!r}' if "format" in data else 'it has no "format"'
@@ -219,7 +222,8 @@ class Plan:
             if where is None:
                 raise InvalidRequest(
                     f"device {device} has no chip coordinates; the plan is for {self.data['slice']['name']}, "
-                    "whose ranks are placed by coordinate: call this on a TPU host, or pass its devices"
+                    "whose ranks are placed by coordinate: call this on a TPU host, or pass its devices; under "
+                    "@aoizora.auto_shard(plan=...) CPU devices stand for them"
                 )
             if where in found:
                 raise InvalidRequest(f"two devices claim {where[0]} core {where[1]}: {found[where]}, {device}")

@@ -119,6 +119,7 @@ def search(
     if use_cache:
         cached = cache.lookup(key)
         if cached is not None:
+            cached.from_cache = True
             return cached
     if check is not None:
         check()

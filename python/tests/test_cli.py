@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import aoizora
-from aoizora import InvalidRequest, Plan, cache
+from aoizora import InvalidRequest, Plan, _core, cache
 from aoizora.cli import main
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
@@ -34,6 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--slice", "v9:4x4"], 2, ["v5e"]),
         (["--slice", "absent.json"], 2, ["absent.json"]),
         (["--frames", "22"], 2, ["22", "21", "25"]),
+        (["--model", "wan2.1", "--frames", "22"], 2, ["frames is 22"]),
         (["--size", "480"], 2, ["480x832"]),
         (["--size", "481x832"], 2, ["481", "480"]),
         (["--size", "0x0"], 2, ["--size 0x0", "16 or more"]),
@@ -104,6 +105,14 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 def test_sizes_that_are_none_are_refused_from_python(size: object) -> None:
     with pytest.raises(InvalidRequest):
         aoizora.plan(size=size)  # type: ignore[arg-type]
+
+
+def test_a_plan_from_the_cache_says_so(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [_core.request_json(json.dumps({"model": "wan2.1-1.3b"})), _core.slice_json("v5e:2x2")]
+    cache.store(cache.key_of(*map(json.loads, [*given, _core.settings_json("{}")])), recorded_plan)
+    assert main(["plan", "--model", "wan2.1-1.3b", "--slice", "v5e:2x2", "--quiet"]) == 0
+    assert "Written to plan.json from the cache;" in capsys.readouterr().out
+    assert Plan.load("plan.json").data == recorded_plan.data
 
 
 def test_explain_prints_the_plan_and_its_json(recorded_plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_mesh_puts_each_rank_on_the_chip_the_plan_names(recorded_plan: Plan, mon
         ([device(x, 0) for x in range(4)], "2 of its places"),
         ([*four()[:3], device(1, 1)], "two devices claim"),
         ([device(*d.coords, kind="TPU v6 lite") for d in four()], "v5e chips"),
-        ([SimpleNamespace(device_kind="cpu")] * 4, "no chip coordinates"),
+        ([SimpleNamespace(device_kind="cpu")] * 4, "no chip coordinates.*auto_shard"),
     ],
 )
 def test_devices_that_are_not_the_slice_are_refused(recorded_plan: Plan, devices: list, message: str) -> None:
@@ -172,6 +172,16 @@ def test_an_idle_mesh_axis_is_named(recorded_plan: Plan) -> None:
         plan.data["best"]["idle_axes"] = idle
         for text in (terminal.summary(plan), terminal.explain(plan)):
             assert ("mesh axis tensor divides no tensor" in " ".join(text.split())) == bool(idle)
+
+
+def test_a_deployment_that_is_the_plan_gains_nothing_in_words(recorded_plan: Plan) -> None:
+    plan = Plan(copy.deepcopy(recorded_plan.data))
+    own = plan.data["best"]["passes_block_seconds"]
+    plan.data["comparisons"] = [
+        {"name": "today", "passes_block_seconds": own, "gain_seconds_per_block": -1e-12, "gain_percent": -1e-9}
+    ]
+    text = " ".join(" ".join(terminal.gain_lines(plan)).split())
+    assert text.endswith("by the HLO passes, the same as the plan")
 
 
 def test_the_gain_is_the_difference_of_what_is_printed_beside_it(recorded_plan: Plan) -> None:

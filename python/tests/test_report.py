@@ -352,6 +352,9 @@ def test_compare_takes_programs_packed_or_not(tmp_path: Path, capsys: pytest.Cap
     assert main(["compare", str(packed), str(ring), "--slice", "v5e:2x4", "--json"]) == 0
     times = json.loads(capsys.readouterr().out)["time, ms"]  # the order that `rank` assumes
     assert times["in the order of jax.devices()"]["b"] == pytest.approx(now * 1e3)
+    assert main(["compare", str(packed), str(ring)]) == 0
+    counts = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("instructions"))
+    assert all(number.lstrip("+-").isdigit() for number in counts.split()[1:])
     Path("bad.txt").write_text("HloModule broken\n\nENTRY e {")
     assert main(["compare", str(packed), "bad.txt"]) == 2
     assert "bad.txt, line 3" in capsys.readouterr().err

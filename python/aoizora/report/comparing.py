@@ -85,8 +85,8 @@ def of_program(text: str, slice_name: str = "") -> dict[str, dict[str, Any]]:
             "devices": float(found["devices"]),
             "instructions": float(found["instructions"]),
             "computations": float(found["computation_count"]),
-            "entry parameters, MB": found["parameter_bytes"] / 1e6,
         },
+        "memory, MB": {"entry parameters": found["parameter_bytes"] / 1e6},
         "collectives, all runs": {kind: float(t["count"]) for kind, t in totals.items()},
         "their results, MB": {kind: t["result_bytes"] / 1e6 for kind, t in totals.items()},
     }

@@ -67,12 +67,11 @@ def gain_lines(plan: Plan) -> list[str]:
         if "reason" in comparison:
             lines += wrap(comparison["reason"], "    ")
         else:
-            lines += wrap(
-                f"{ms(comparison['passes_block_seconds'])} ms a {what} by the HLO passes, the plan "
-                f"{ms(plan.data['best']['passes_block_seconds'])}: it gains "
-                f"{ms(comparison['gain_seconds_per_block'])} ms a {what}, {comparison['gain_percent']:.1f} % a step",
-                "    ",
-            )
+            theirs, ours = ms(comparison["passes_block_seconds"]), ms(plan.data["best"]["passes_block_seconds"])
+            gain = f"{ms(comparison['gain_seconds_per_block'])} ms a {what}, {comparison['gain_percent']:.1f} % a step"
+            same = theirs == ours and abs(comparison["gain_percent"]) < 0.05
+            said = "the same as the plan" if same else f"the plan {ours}: it gains {gain}"
+            lines += wrap(f"{theirs} ms a {what} by the HLO passes, {said}", "    ")
     return lines
 
 
