@@ -30,6 +30,10 @@ _REQUIRED: dict[str, type | tuple[type, ...]] = {
     "comparisons": list, "why": str, "half_rate_winner": str, "searched": list, "counts": list, "runners_up": list,
     "versions": list, "lost": list, "refused": list, "settings": dict,
 }  # fmt: skip
+_REQUIRED_OF_BEST: dict[str, type | tuple[type, ...]] = {
+    "sharding": str, "candidate": dict, "placement": dict, "predicted": dict, "hbm_bytes": (int, float),
+    "passes_block_seconds": (int, float), "passes_step_seconds": (int, float),
+}  # fmt: skip
 
 
 def _unread(reason: str, line: int = 1, column: int = 1) -> ParseError:
@@ -81,8 +85,10 @@ class Plan:
             raise InvalidRequest(
                 f"the plan's format is version {version!r}; this AoiZora reads {READABLE[0]} to {VERSION}: plan again"
             )
-        for key, kind in _REQUIRED.items():
-            if not isinstance(data.get(key), kind):
+        required: list[tuple[Any, str, Any]] = [(data, key, kind) for key, kind in _REQUIRED.items()]
+        required += [(data.get("best"), key, kind) for key, kind in _REQUIRED_OF_BEST.items()]
+        for part, key, kind in required:
+            if not isinstance(part, dict) or not isinstance(part.get(key), kind):
                 raise InvalidRequest(f'{NO_PLAN}: "{key}" is missing or of the wrong type; {WRITTEN_BY}')
         subjects = [key for key in ("request", "program") if isinstance(data.get(key), dict)]
         if len(subjects) != 1 or (subjects == ["request"] and None in (data["attention"], data["kernel_blocks"])):

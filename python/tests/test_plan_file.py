@@ -64,6 +64,10 @@ def test_every_key_that_serving_needs_is_asked_for(recorded_plan: Plan) -> None:
         broken = {k: v for k, v in recorded_plan.data.items() if k != key}
         with pytest.raises(InvalidRequest, match=key):
             Plan(broken)
+    for key in ("candidate", "placement", "predicted", "passes_step_seconds"):
+        best = {k: v for k, v in recorded_plan.data["best"].items() if k != key}
+        with pytest.raises(InvalidRequest, match=f'"{key}" is missing'):
+            Plan({**recorded_plan.data, "best": best})
 
 
 def test_mesh_puts_each_rank_on_the_chip_the_plan_names(recorded_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
