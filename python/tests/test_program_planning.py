@@ -17,6 +17,7 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import aoizora
+import aoizora.integrations.maxdiffusion
 from aoizora import InvalidRequest, Plan, _core, logical_axes, program_planning
 from aoizora.compiler import given, private
 from aoizora.report import terminal
