@@ -8,6 +8,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,18 @@ def test_survivors_that_do_not_fit_are_replaced_by_the_next_batch() -> None:
     assert plan is not None
     assert plan.row.rank == 14
     assert fidelity.plan_of(pool([row(k, []) for k in range(12)])) is None
+
+
+def test_what_cannot_be_hidden_survives_whatever_its_q1() -> None:
+    rows = [row(k, [(2.0, 2.0)]) for k in range(20)] + [row(20, [(1.0, 1.0)])]
+    rows = [replace(r, unhidden_seconds=100.0 - r.rank) for r in rows]
+    plan = fidelity.plan_of(pool(rows))
+    assert plan is not None
+    assert plan.row.rank == 20
+    rows = [replace(r, unhidden_seconds=1.0 + r.rank) for r in rows]
+    plan = fidelity.plan_of(pool(rows))
+    assert plan is not None
+    assert plan.row.rank == 0
 
 
 def test_only_placements_that_spread_are_ordered_alone() -> None:

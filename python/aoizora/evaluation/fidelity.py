@@ -68,6 +68,7 @@ class Row:
     compile_seconds: float = 0.0
     hbm_bytes: float = 0.0
     lent: float = 0.0  # share of the fusions that got cycles of another program
+    unhidden_seconds: float = math.inf  # Q1, or the bound on Q2 at full depth where that is more
     placed: tuple[Placed, ...] = ()
 
     @property
@@ -286,6 +287,7 @@ class Scored:
     signature: str
     candidate: dict[str, Any]
     propagate_seconds: float  # tracing, lowering and Shardy
+    unhidden_seconds: float  # Q1, or the bound on Q2 at full depth where that is more
 
 
 def stage_1(pricer: Pricer, workload: Workload, progress: Progress = _quiet) -> list[Scored]:
@@ -298,15 +300,17 @@ def stage_1(pricer: Pricer, workload: Workload, progress: Progress = _quiet) -> 
             text = _core.predict(
                 answer["text"], workload.table_json, json.dumps(candidate), workload.slice, workload.layers
             )
-            return [float(json.loads(text)["q1"]["seconds"]), answer["seconds"]]
+            seconds = float(json.loads(text)["q1"]["seconds"])
+            block = _core.block_bound(answer["text"], workload.table_json, json.dumps(candidate), workload.slice)[0]
+            return [seconds, answer["seconds"], max(seconds, workload.layers * block)]
 
         return run
 
     candidates = workload.candidates
-    jobs = [(f"q1 {workload.name}", pricer.key(workload, c, "propagate"), q1(c)) for c in candidates]
+    jobs = [(f"stage 1 {workload.name}", pricer.key(workload, c, "propagate"), q1(c)) for c in candidates]
     values = pricer.derive(jobs, f"{workload.name}, Q1", progress)
     scored = [
-        Scored(value[0], sweep.signature(workload, candidate), candidate, value[1])
+        Scored(value[0], sweep.signature(workload, candidate), candidate, value[1], value[2])
         for value, candidate in zip(values, candidates, strict=True)
         if value is not None and value[0] is not None
     ]
@@ -348,7 +352,15 @@ def load(
     rows = []
     values = pricer.derive(jobs, f"{workload.name}, prices", progress)
     for rank, (entry, found) in enumerate(zip(scored, values, strict=True)):
-        row = Row(entry.candidate, entry.signature, entry.q1_seconds, rank, "missing", entry.propagate_seconds)
+        row = Row(
+            entry.candidate,
+            entry.signature,
+            entry.q1_seconds,
+            rank,
+            "missing",
+            entry.propagate_seconds,
+            unhidden_seconds=entry.unhidden_seconds,
+        )
         if found is None:
             rows.append(row)
             continue
@@ -423,9 +435,13 @@ class Plan:
 
 
 def plan_of(pool: Pool) -> Plan | None:
-    """As Algorithm 1 by HLO passes; survivors that do not fit are replaced by the next batch in line."""
+    """As Algorithm 1 by HLO passes: K survivors by Q1 and the floor by what cannot be hidden. Survivors that do not fit
+    are replaced by the next batch in line."""
+    enough = sorted(row.unhidden_seconds for row in pool.rows)[:KEPT_FLOOR][-1:]
     for start in range(0, len(pool.rows), max(pool.kept, 1)):
-        survivors = [row for row in pool.rows[start : start + pool.kept] if row.placed]
+        batch = pool.rows[start : start + pool.kept]
+        others = [row for row in pool.rows if [row.unhidden_seconds] <= enough and row.unhidden_seconds < math.inf]
+        survivors = [row for row in (*batch, *others) if row.placed]
         if survivors:
             row = min(survivors, key=lambda r: (r.best.block_seconds, r.signature))
             return Plan(row, row.best)
