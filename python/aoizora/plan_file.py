@@ -22,6 +22,7 @@ NO_PLAN = "no plan.json, or a damaged one"
 WRITTEN_BY = '"aoizora plan --out plan.json" writes one'
 VERSION = 2
 READABLE = (1, VERSION)  # what a version lacks, its readers say
+ATTENTION_KINDS = ("gathered", "ulysses")
 # What every reader of a plan relies on; a file without one of them is refused at once.
 _REQUIRED: dict[str, type | tuple[type, ...]] = {
     "slice": dict, "layers": int, "tokens": int, "mesh": dict, "axis_rules": list,
@@ -47,6 +48,10 @@ def _finite(text: str) -> float:
     return number
 
 
+DAMAGES = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError)
+"""What reading a value raises that is none of a plan's."""
+
+
 @contextmanager
 def of_file(name: str) -> Iterator[None]:
     """Errors raised within say which file they are of, and a value that is none of a plan's is one."""
@@ -56,7 +61,7 @@ def of_file(name: str) -> Iterator[None]:
         raise ParseError(f"{name}, {error}", error.line, error.column) from None
     except InvalidRequest as error:
         raise InvalidRequest(f"{name}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+    except DAMAGES as error:
         raise InvalidRequest(f"{name}: {damage(error)}") from None
 
 
@@ -91,7 +96,9 @@ class Plan:
             if not isinstance(part, dict) or not isinstance(part.get(key), kind):
                 raise InvalidRequest(f'{NO_PLAN}: "{key}" is missing or of the wrong type; {WRITTEN_BY}')
         subjects = [key for key in ("request", "program") if isinstance(data.get(key), dict)]
-        if len(subjects) != 1 or (subjects == ["request"] and None in (data["attention"], data["kernel_blocks"])):
+        if len(subjects) != 1 or (
+            subjects == ["request"] and (data["attention"] not in ATTENTION_KINDS or data["kernel_blocks"] is None)
+        ):
             raise InvalidRequest(f'{NO_PLAN}: it must have a "request" with attention or a "program"; {WRITTEN_BY}')
         self.data = data
 

@@ -133,6 +133,7 @@ def test_explain_of_damaged_plans_is_a_message(recorded_plan: Plan, capsys: pyte
         {**recorded_plan.data, "layers": float("nan")},
         {**recorded_plan.data, "tokens": float("inf")},
         {**recorded_plan.data, "why": "\ud800"},
+        {**recorded_plan.data, "attention": "none"},
     ]
     texts = [json.dumps(damage).encode() for damage in damages]
     texts += [b"", b"null", b"[" * 200000, b"\xff\xfe", b'{"a":' + b"9" * 5000 + b"}", texts[0][:-20]]

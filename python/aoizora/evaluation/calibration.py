@@ -27,7 +27,7 @@ from aoizora.evaluation.sweep import FRAMES, SIZES, Workload, job, stage_1
 from aoizora.evaluation.tables import BLOCK_MS
 
 SLICE = "v5e:4x4"
-SURVIVORS = 63  # of stage 1: 15 % of the logical shardings
+SURVIVORS = 63  # of stage 1: what `--top 63` of the sweep asks for (docs/calibration.md)
 ALL_TO_ALL_FRACTIONS = (0.3, 0.35, 0.375, 0.4, 0.45, 0.5, 0.6, 0.8)
 CORE_EFFICIENCIES = (0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.92, 0.94, 0.96, 0.98)
 

@@ -437,11 +437,11 @@ class Plan:
 def plan_of(pool: Pool) -> Plan | None:
     """As Algorithm 1 by HLO passes: K survivors by Q1 and the floor by what cannot be hidden. Survivors that do not fit
     are replaced by the next batch in line."""
-    enough = sorted(row.unhidden_seconds for row in pool.rows)[:KEPT_FLOOR][-1:]
+    known = sorted(row.unhidden_seconds for row in pool.rows if row.unhidden_seconds < math.inf)
+    unhidden = [row for row in pool.rows if row.unhidden_seconds in known[:KEPT_FLOOR]]
     for start in range(0, len(pool.rows), max(pool.kept, 1)):
         batch = pool.rows[start : start + pool.kept]
-        others = [row for row in pool.rows if [row.unhidden_seconds] <= enough and row.unhidden_seconds < math.inf]
-        survivors = [row for row in (*batch, *others) if row.placed]
+        survivors = [row for row in (*batch, *unhidden) if row.placed]
         if survivors:
             row = min(survivors, key=lambda r: (r.best.block_seconds, r.signature))
             return Plan(row, row.best)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from aoizora.errors import InvalidRequest
-from aoizora.plan_file import Plan, damage
+from aoizora.plan_file import DAMAGES, Plan, damage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def reads_plan(function: Callable[P, T]) -> Callable[P, T]:
     def guarded(*arguments: P.args, **named: P.kwargs) -> T:
         try:
             return function(*arguments, **named)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+        except DAMAGES as error:
             raise InvalidRequest(damage(error)) from None
 
     return guarded
