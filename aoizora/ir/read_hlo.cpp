@@ -386,8 +386,6 @@ class HloReader {
             p = c_.at;
           }
           continue;
-        case Mark::less:
-        case Mark::greater:
         case Mark::plain:
           ++p;
           continue;

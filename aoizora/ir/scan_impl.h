@@ -40,14 +40,12 @@ inline bool is_name(char c) { return is(c, Kind::letter | Kind::digit | Kind::si
 inline bool is_space(char c) { return is(c, Kind::space); }
 
 /// What a byte means while text is skipped; everything plain is passed over.
-enum class Mark : std::uint8_t { plain, open, close, less, greater, quote, line, comma };
+enum class Mark : std::uint8_t { plain, open, close, quote, line, comma };
 
 constexpr std::array<Mark, 256> make_marks() {
   std::array<Mark, 256> marks{};
   for (const char c : {'(', '[', '{'}) marks[static_cast<unsigned char>(c)] = Mark::open;
   for (const char c : {')', ']', '}'}) marks[static_cast<unsigned char>(c)] = Mark::close;
-  marks['<'] = Mark::less;
-  marks['>'] = Mark::greater;
   marks['"'] = Mark::quote;
   marks['\n'] = Mark::line;
   marks[','] = Mark::comma;

@@ -367,8 +367,9 @@ BOOST_AUTO_TEST_CASE(Plan_CodeGenerationOnlyForWhatItCanStillChange) {
   const json::value written = json::parse(to_json(p));
   BOOST_TEST(written.at("times").at("decision_seconds").as_double() == p.decision_seconds);
   const double difference = (p.best.q2.block_seconds / p.best.passes_block_seconds - 1) * 100;
-  BOOST_TEST(written.at("best").at("rung_difference_percent").as_double() == difference,
-             boost::test_tools::tolerance(1e-9));
+  // Boost.JSON may read a number one bit off: both are read.
+  BOOST_TEST(written.at("best").at("rung_difference_percent").as_double() ==
+             json::parse(json::serialize(json::value(difference))).as_double());
 }
 
 // Stage 1 may not lose what the plan is compared with.

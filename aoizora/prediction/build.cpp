@@ -91,10 +91,6 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The vector unit takes about 40 cycles for 2048 elements of the largest array of a fusion: read off estimated_cycles
-/// of libtpu 0.0.52 for v5e, as the schedule has it (ranking/schedule.cpp).
-constexpr double vector_cycles_per_element = 40.0 / 2048;
-
 class Builder {
  public:
   Builder(const ir::Program& program, const workload::Workload& workload, const candidates::Candidate& candidate,

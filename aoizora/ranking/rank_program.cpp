@@ -62,8 +62,10 @@ void check_devices(std::int64_t program_devices, const topology::Slice& slice,
     product = std::min(product * axis.size, available * 2);
   }
   if (product != available) {
-    throw InvalidRequest("the sizes of the mesh do not multiply to the " + std::to_string(available) +
-                         " devices of slice " + slice.name);
+    std::string given;
+    for (const candidates::MeshAxis& axis : mesh) given += " " + axis.name + "=" + std::to_string(axis.size);
+    throw InvalidRequest("the sizes of the mesh" + given.substr(0, 200) + " do not multiply to the " +
+                         std::to_string(available) + " devices of slice " + slice.name);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "aoizora/errors.h"
+#include "aoizora/prediction/prediction.h"
 
 namespace aoizora::ranking {
 namespace {
@@ -28,7 +29,7 @@ constexpr double vmem_to_hbm = 22;
 /// 2-byte ones (18 to 55 for reductions, copies, pads and GELU; of 4-byte ones half a tile). A copy to HBM that makes
 /// another dimension the minor one takes 53 (f32 54), into tiles of one row 242. Read off estimated_cycles of libtpu
 /// 0.0.52 for v5e; used only where a text has no cycles.
-constexpr double vector_cycles_per_element = 40.0 / 2048;
+using prediction::vector_cycles_per_element;
 constexpr double turning_cycles_per_element = 53.0 / 2048;
 constexpr double one_row_cycles_per_element = 242.0 / 2048;
 /// A matmul takes so much longer where it writes 2-byte elements with another than the last dimension minor: 1.41
@@ -596,7 +597,7 @@ Cost Extractor::cost(InstructionId id) {
   }
   const Traffic moved = traffic(instruction, id);
   double matmul = work / (hardware_.peak_flops_per_second.value * hardware_.matmul_efficiency.value);
-  if (fused && writes_turned(instruction)) matmul *= turned_matmul;
+  if (work > 0 && fused && writes_turned(instruction)) matmul *= turned_matmul;
   const double vector =
       work > 0 && !fused ? 0 : moved.largest_elements * vector_cycles(instruction) / hardware_.clock_hz.value;
   cost.seconds = std::max({matmul, moved.seconds, vector});

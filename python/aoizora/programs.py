@@ -120,12 +120,6 @@ def rank(
         slice = devices.slice_of(found)
     described = json.loads(_core.slice_json(slice))
     places: list[Place] = [(tuple(at), core) for at, core in _core.slice_devices(slice)]
-    if sizes and math.prod(map(int, sizes.values())) != len(places):
-        axes = " x ".join(f"{name} {size}" for name, size in sizes.items())
-        raise InvalidRequest(
-            f"the mesh {axes[:200]} has {math.prod(map(int, sizes.values()))} devices, the slice {described['name']} "
-            f"{len(places)}: the sizes must multiply to that"
-        )
     mesh_json = json.dumps([[name, int(size)] for name, size in sizes.items()]) if sizes else ""
     data: dict[str, Any] = json.loads(_core.rank(text, slice, mesh_json, rate_scale))
     data["slice"] = described["name"]

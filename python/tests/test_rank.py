@@ -108,7 +108,7 @@ def test_a_program_compiled_by_jax_gets_a_mesh_under_which_nothing_is_left_to_ga
         ({"order": [0] * 8}, "each of the slice's 8 devices once"),
         ({"order": [9] * 8}, "order names device 9"),
         ({"order": [(5, 5)] * 8}, "does not have"),
-        ({"mesh": {"data": 3, "x": 1}}, "mesh data 3 x x 1 has 3 devices, the slice v5e:2x4 8"),
+        ({"mesh": {"data": 3, "x": 1}}, "mesh data=3 x=1 do not multiply to the 8"),
         ({"slice": "v5e:2x2"}, "8"),
         ({"slice": None}, "name the slice"),
         ({"program": 3}, "no compiled program"),
