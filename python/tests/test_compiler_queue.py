@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("libtpu")
 
+from aoizora.compiler import queue as compiler_queue
 from aoizora.compiler.queue import WorkerQueue
 from aoizora.errors import CompilerFailed
 
@@ -393,6 +394,19 @@ def test_foreign_settings_do_not_reach_the_compiler(monkeypatch: pytest.MonkeyPa
     with open_queue(workers=1, builder="collective") as queue:
         (other,) = answers(queue, one).values()
     assert (other["outcome"], other["text"]) == ("ok", plain["text"])
+
+
+@pytest.mark.parametrize("rung", ["passes", pytest.param("code", marks=pytest.mark.slow)])
+def test_a_compiler_that_does_not_look_for_its_caller_answers_the_same(
+    rung: str, shared: WorkerQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (uncounted,) = answers(shared, job(1, rung)).values()
+    monkeypatch.delitem(compiler_queue._ENVIRONMENT, "UNITTEST_ON_FORGE")
+    with open_queue(workers=1) as queue:
+        (counted,) = answers(queue, job(1, rung)).values()
+    kept = ("outcome", "text", "memory_report")
+    assert [counted[name] for name in kept] == [uncounted[name] for name in kept]
+    assert uncounted["text"].startswith("HloModule")
 
 
 def test_answers_do_not_depend_on_workers_or_on_what_they_did_before() -> None:

@@ -1,5 +1,6 @@
 """Wan's output: equal to the recorded one, to an independent implementation at other sizes, to itself when sharded."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import wan_reference
 
 from aoizora.errors import InvalidRequest
 from aoizora.models import wan
+from aoizora.models.attention import every_key
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "data" / "wan_tiny.npz"
 TOLERANCE = 1e-4
@@ -58,6 +60,18 @@ def test_the_kernel_computes_what_exact_attention_does(tmp_path):
     config = {"num_attention_heads": 2, "attention_head_dim": 128, "num_layers": 1}
     file = wan.load_npz(write(tmp_path / "wan.npz", wan_reference.random_file(config, (3, 10, 18), 9, 1, seed=2)))
     assert difference(file.run(attention_impl="interpret"), file.run()) < TOLERANCE
+
+
+@pytest.mark.parametrize(("heads", "queries", "keys"), [(1, 512, 512), (3, 1024, 1536), (5, 4608, 75776)])
+def test_the_mask_that_hides_nothing_is_the_kernels_full_mask(heads, queries, keys):
+    masks = pytest.importorskip("jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask")
+    process = importlib.import_module(masks.__name__ + "_info").process_mask
+    full = masks.MultiHeadMask([masks.FullMask((queries, keys))] * heads)
+    (ours, function), (theirs, other) = process(every_key(heads, queries, keys), (512, 512)), process(full, (512, 512))
+    assert function is other is None
+    for mine, its in zip(ours, theirs, strict=True):
+        assert (mine is None) == (its is None)
+        assert mine is None or (mine.dtype == its.dtype and np.array_equal(mine, its))
 
 
 def changed(**changes):

@@ -36,6 +36,9 @@ _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else the second process fails on libtpu's lock file
     "TPU_LOG_DIR": "disabled",  # else each process leaves a file in /tmp/tpu_logs
+    # libtpu counts by whom it is called, and reads all symbols of its file to name the caller, a quarter of a second a
+    # process; it leaves that out where this is set. The texts are the same.
+    "UNITTEST_ON_FORGE": "1",
     # The compiler frees and takes memory in large pieces; giving them back each time costs a tenth of a second of page
     # faults a compile.
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
