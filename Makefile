@@ -53,10 +53,10 @@ cpp-tests: $(VENV)/installed
 	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure -j $(JOBS)
 
 test: cpp-tests $(VENV)/tools ## C++ and Python tests, but for the slow ones (under ten minutes on two cores)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal -m "not slow"
 
 test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU compiler too
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 
 judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (five minutes)
 	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md
