@@ -13,7 +13,7 @@ from typing import Any
 from aoizora import _core
 from aoizora.compiler.queue import WorkerQueue
 from aoizora.evaluation import fidelity, kernels, sweep
-from aoizora.evaluation.fidelity import Pool, mean, spearman
+from aoizora.evaluation.fidelity import Pool, Row, mean, spearman
 from aoizora.evaluation.sections.context import NOTHING, Context, describe, need_code
 from aoizora.evaluation.sections.pruning import comparable
 from aoizora.evaluation.sweep import Workload
@@ -21,8 +21,9 @@ from aoizora.evaluation.tables import number, percent, span, table
 
 
 def cycles_lent(context: Context) -> str:
-    """What cycles of code-generated programs change when they are lent to all."""
+    """What cycles of code-generated programs say of these, and what they change when they are lent to all."""
     rows = []
+    apart_of_all: list[float] = []
     for pool in context.pools():
         if context.compile:
             need_code(context, pool)
@@ -44,22 +45,48 @@ def cycles_lent(context: Context) -> str:
         if first is not None and second is not None:
             same = "same" if first.row.signature == second.row.signature else describe(second.row.candidate)
         change = [y / x - 1 for x, y in zip(a, b, strict=True)]
+        own = fidelity.load(context.pricer, pool.workload, rung="code", progress=context.say)
+        apart = [c for row in own.fitting if (c := _by_own_cycles(plain[row.signature], row)) is not None]
+        apart_of_all += apart
         rows.append(
             [
-                pool.workload.name, str(programs), str(len(known)), percent(mean(shares)), number(spearman(a, b)),
-                f"{span([100 * c for c in change])} %" if change else "–", same,
+                pool.workload.name, str(programs), _percents(apart), str(len(known)), percent(mean(shares)),
+                number(spearman(a, b)), _percents(change), same,
             ]
         )  # fmt: skip
     if not rows:
         return "No code-generated program is stored.\n"
     caption = (
-        "The HLO passes print no cycles; code generation does. Cycles of the stored code-generated programs of a "
+        "The HLO passes print no cycles; code generation does. Block: by a program's own cycles, over what it takes "
+        f"without them, under the placement best without; {percent(mean([abs(c) for c in apart_of_all]))} off on "
+        f"average over {len(apart_of_all)} programs that fit. Lent: cycles of the stored code-generated programs of a "
         "workload, lent to the survivors' programs by fingerprint (opcode tree of the fused computation with "
         "shapes and layouts, without names and metadata; `aoizora/planner/cycles.h`). Coverage: of the "
         "survivors' fusions. ρ: Spearman of Q2 with lent cycles and without, over all pairs.\n"
     )
-    header = ["workload", "programs", "instructions known", "coverage", "ρ", "step changes by", "plan with lent cycles"]
+    header = [
+        "workload",
+        "programs",
+        "block changes by",
+        "instructions known",
+        "coverage",
+        "ρ",
+        "lent, step changes by",
+        "plan with lent cycles",
+    ]
     return "\n".join([caption, table(header, rows)])
+
+
+def _percents(changes: list[float]) -> str:
+    return f"{span([100 * change for change in changes])} %" if changes else "–"
+
+
+def _by_own_cycles(plain: Row, own: Row) -> float | None:
+    """How much more a block takes by the compiler's cycles than by the passes; None where the passes' does not fit."""
+    if not plain.placed:
+        return None
+    seconds = {placed.devices: placed.block_seconds for placed in own.placed}
+    return seconds[plain.best.devices] / plain.best.block_seconds - 1
 
 
 def _first(pool: Pool, count: int) -> Pool:
