@@ -14,6 +14,7 @@ CPP_FILES = $(shell find aoizora python/bindings fuzz examples cmake judges -nam
 
 EXAMPLE := --model wan2.1-14b --size 480x832 --frames 21 --slice v5e:4x4
 
+PYTEST := $(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help plan setup test test-all cpp-tests judge docs lint tidy format clean
@@ -53,10 +54,10 @@ cpp-tests: $(VENV)/installed
 	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure -j $(JOBS)
 
 test: cpp-tests $(VENV)/tools ## C++ and Python tests, but for the slow ones (under ten minutes on two cores)
-	$(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU compiler too
-	$(BIN)/pytest -n $(JOBS) --maxprocesses 4 --dist worksteal
+	$(PYTEST)
 
 judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (five minutes)
 	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md

@@ -14,7 +14,8 @@ import plans
 import pytest
 
 from aoizora import InvalidRequest, Plan
-from aoizora.models.sharding import ATTENTION_KINDS, Sharding
+from aoizora.models.sharding import Sharding
+from aoizora.plan_file import ATTENTION_KINDS
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 

@@ -437,8 +437,8 @@ class Plan:
 def plan_of(pool: Pool) -> Plan | None:
     """As Algorithm 1 by HLO passes: K survivors by Q1 and the floor by what cannot be hidden. Survivors that do not fit
     are replaced by the next batch in line."""
-    known = sorted(row.unhidden_seconds for row in pool.rows if row.unhidden_seconds < math.inf)
-    unhidden = [row for row in pool.rows if row.unhidden_seconds in known[:KEPT_FLOOR]]
+    known = sorted(row.unhidden_seconds for row in pool.rows if row.unhidden_seconds < math.inf)[:KEPT_FLOOR]
+    unhidden = [row for row in pool.rows if row.unhidden_seconds in known]
     for start in range(0, len(pool.rows), max(pool.kept, 1)):
         batch = pool.rows[start : start + pool.kept]
         survivors = [row for row in (*batch, *unhidden) if row.placed]

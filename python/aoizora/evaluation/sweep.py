@@ -20,6 +20,7 @@ from typing import Any
 
 from aoizora import _core
 from aoizora.compiler.store import AnswerStore, StoredQueue
+from aoizora.plan_file import ATTENTION_KINDS
 
 SIZES = {480: (480, 832), 720: (720, 1280)}
 FRAMES = (21, 41, 81)
@@ -150,7 +151,7 @@ def main() -> int:
     parser.add_argument("workloads", nargs="*", help="for example v5e:4x4:480:21; all eighteen by default")
     parser.add_argument("--top", type=int, default=0, help="only the best N by stage 1 (0: every sharding)")
     parser.add_argument("--code", type=int, default=0, help="code generation for a sample of N")
-    parser.add_argument("--attention", choices=("gathered", "ulysses"), help="only this attention kind")
+    parser.add_argument("--attention", choices=ATTENTION_KINDS, help="only this attention kind")
     options = parser.parse_args()
     store = AnswerStore(options.store)
     for name in options.workloads or [f"{w.slice}:{w.height}:{w.frames}" for w in all_workloads()]:

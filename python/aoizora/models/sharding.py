@@ -11,11 +11,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from aoizora.errors import InvalidRequest
+from aoizora.plan_file import ATTENTION_KINDS
 
 TILE_ROWS = 8
 """Rows of one tile of an array in TPU memory."""
-
-ATTENTION_KINDS = ("gathered", "ulysses")
 
 # Where an activation names a mesh axis twice, the first of these keeps it, then the leftmost dimension; as the axis
 # rules of flax do, the others go without.

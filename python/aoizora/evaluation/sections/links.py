@@ -11,6 +11,7 @@ from aoizora.evaluation import plots, sweep, tables
 from aoizora.evaluation.sections.context import NOTHING, Context, device_ids, stored_form, workloads
 from aoizora.evaluation.sweep import Workload
 from aoizora.evaluation.tables import beside, number, percent, table
+from aoizora.plan_file import ATTENTION_KINDS
 
 SPREAD_MESH = [{"name": n, "size": s} for n, s in (("data", 2), ("fsdp", 1), ("context", 2), ("tensor", 2))]
 SPREAD_RULES = {
@@ -27,7 +28,7 @@ def figure_2(context: Context) -> str:
     ids = device_ids(workload.slice)
     devices = [[ids[tuple(chip)] for chip in placement["coordinates"]] for placement in found]
     rows, bars, spreads = [], [], {}
-    for attention in ("gathered", "ulysses"):
+    for attention in ATTENTION_KINDS:
         candidate = {
             "mesh": SPREAD_MESH, "rules": SPREAD_RULES, "attention": attention,
             "blocks": {"queries": 512, "keys": 512}, "compiler_options": {},
@@ -55,7 +56,7 @@ def figure_2(context: Context) -> str:
             attention,
             *(beside(percent(spreads.get((attention, name))), measured) for name in ("q2", "half", "simulated")),
         ]
-        for attention in ("gathered", "ulysses")
+        for attention in ATTENTION_KINDS
     ]
     caption = (
         "Seconds of a denoising step of Wan 2.1 14B, 480p, 81 frames, data 2 x context 2 x tensor 2 on v5e-8, "
