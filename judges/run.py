@@ -6,6 +6,7 @@ Exit status 1 where something was further off than its table allows.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import shutil
 import subprocess
@@ -55,19 +56,23 @@ class Skipped(Exception):
 
 
 def built(folder: Path) -> dict[str, Path]:
-    """The judges' programs that this machine can build."""
+    """The judges' programs that this machine can build. Processes that build into one folder wait for each other."""
     for program in ("cmake", "c++"):
         if shutil.which(program) is None:
             raise Skipped(f"no {program}")
     if not any((Path(place) / "nlohmann" / "json.hpp").is_file() for place in ("/usr/include", "/usr/local/include")):
         raise Skipped("no nlohmann/json.hpp (Debian: nlohmann-json3-dev)")
-    for command in (
-        ["cmake", "-S", str(ROOT / "judges"), "-B", str(folder)],
-        ["cmake", "--build", str(folder), "-j", "2"],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        # A program that a second process links while the first runs it cannot be run ("Text file busy").
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (
+            ["cmake", "-S", str(ROOT / "judges"), "-B", str(folder)],
+            ["cmake", "--build", str(folder), "-j", "2"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     names = ("simgrid_judge", "socket_mesh")
     return {name: folder / name for name in names if (folder / name).is_file()}
 

@@ -1,12 +1,20 @@
+import fcntl
+import functools
 import gzip
 import json
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aoizora import Plan, _core
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from judges.netns import mesh
 
 # The TPU compiler without a TPU: no cloud metadata is asked, several processes may load libtpu, jax runs on the CPU.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
@@ -29,6 +37,24 @@ def data() -> Path:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the plan cache of the person who runs it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@functools.cache
+def _reason_for_no_namespaces() -> str | None:
+    return mesh.reason_to_skip()
+
+
+@pytest.fixture
+def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Network namespaces belong to the machine: one test at a time has them, whichever process runs it. One that finds
+    what a killed run left behind would else remove it under the eyes of the test that waits for it."""
+    base = tmp_path_factory.getbasetemp()  # of a worker; beside those of the others
+    with (base.parent / "namespaces.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        reason = _reason_for_no_namespaces()
+        if reason is not None:
+            pytest.skip(reason)
+        yield
 
 
 @pytest.fixture(scope="session")

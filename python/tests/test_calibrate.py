@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import os
 import random
@@ -301,12 +300,6 @@ def test_processes_are_named_in_full_or_not_at_all(capsys: pytest.CaptureFixture
 
 # On real devices
 
-
-@functools.cache
-def reason_for_no_namespaces() -> str | None:
-    return mesh.reason_to_skip()
-
-
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
@@ -389,8 +382,6 @@ def test_on_cpu_devices_a_descriptor_comes_out_and_what_has_no_kernel_is_kept(tm
 
 @pytest.mark.slow
 def test_across_processes_the_first_writes_what_the_slowest_took(tmp_path: Path) -> None:
-    if reason_for_no_namespaces() is None:
-        pytest.skip("the run between namespaces shows the same")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -413,10 +404,8 @@ def test_across_processes_the_first_writes_what_the_slowest_took(tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("namespaces")
 def test_between_namespaces_the_configured_link_rate_is_found(tmp_path: Path) -> None:
-    reason = reason_for_no_namespaces()
-    if reason is not None:
-        pytest.skip(reason)
     kinds = ("collective-permute",)
     with mesh.NamespaceMesh((1, 4), calibration_checks.MEGABITS) as chips:
         report = calibration_checks.calibrated(chips, tmp_path / "found.json", kinds, "100k,400k")

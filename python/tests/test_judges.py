@@ -1,5 +1,6 @@
 """The judges themselves: that SimGrid and the simulation agree, that a judge notices, that namespaces go away."""
 
+import fcntl
 import itertools
 import os
 import random
@@ -38,13 +39,6 @@ def simgrid(programs: dict[str, Path]) -> Path:
     if "simgrid_judge" not in programs:
         pytest.skip("no SimGrid (Debian: libsimgrid-dev)")
     return programs["simgrid_judge"]
-
-
-@pytest.fixture(scope="module")
-def namespaces() -> None:
-    reason = mesh.reason_to_skip()
-    if reason is not None:
-        pytest.skip(reason)
 
 
 def plain_slice(dims: tuple[int, int], rate: float = 1e9, hop_seconds: float = 0.0) -> dict[str, Any]:
@@ -112,6 +106,18 @@ def test_a_judge_notices_a_slower_link(simgrid: Path, tmp_path: Path) -> None:
         link["bytes_per_second"] *= 0.98
     one, other = agreement.simgrid_times(simgrid, [{"schedule": right}, {"schedule": wrong}])
     assert other["step_seconds"] > one["step_seconds"] * 1.01
+
+
+@pytest.mark.usefixtures("programs")
+def test_who_builds_where_another_does_waits(tmp_path: Path) -> None:
+    code = "import pathlib, sys; from judges import run; run.built(pathlib.Path(sys.argv[1]))"
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT) as process:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2)
+            process.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_a_bad_case_is_an_error_and_not_a_time(simgrid: Path) -> None:
