@@ -177,7 +177,12 @@ std::string why(const Plan& plan) {
     const Ranked& next = plan.runners_up.front();
     text += " The runner-up (" + describe(next.candidate, plan.workload) + ") takes " +
             milliseconds(next.passes_block_seconds) + " by the HLO passes alone, which give this plan " +
-            milliseconds(plan.best.passes_block_seconds) + ".";
+            milliseconds(plan.best.passes_block_seconds);
+    if (next.passes_block_seconds < plan.best.passes_block_seconds) {
+      text += ": even";
+      if (next.hbm_bytes > plan.best.hbm_bytes) text += ", and it needs more memory";
+    }
+    text += ".";
   }
   return text;
 }

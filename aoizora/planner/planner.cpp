@@ -118,6 +118,7 @@ class Search {
     decide();
     compile_winners();
     compile_rest();
+    compare_with_today();
     choose();
     plan_.versions = compiler_.versions();
     return std::move(plan_);
@@ -356,11 +357,20 @@ class Search {
     tell("decision", 0, 1, 1, started_);
   }
 
-  /// Least block time first.
+  /// Least block time first, but for the leader: of those that are even with the least, one that needs little memory.
   void sort_compiled() {
     std::sort(compiled_.begin(), compiled_.end(), [](const Compiled& a, const Compiled& b) {
       return std::tie(a.block_seconds[a.best], a.signature) < std::tie(b.block_seconds[b.best], b.signature);
     });
+    const auto seconds = [](const Compiled& c) { return c.block_seconds[c.best]; };
+    const auto end = std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) {
+      return seconds(c) > seconds(compiled_.front()) * (1 + even_gap);
+    });
+    double least_bytes = std::numeric_limits<double>::infinity();
+    for (auto c = compiled_.begin(); c != end; ++c) least_bytes = std::min(least_bytes, c->hbm_bytes);
+    const auto leader = std::find_if(compiled_.begin(), end,
+                                     [&](const Compiled& c) { return c.hbm_bytes <= least_bytes * (1 + less_memory); });
+    if (leader != end) std::rotate(compiled_.begin(), leader, leader + 1);
   }
 
   /// The HLO passes for what the decision could do without but the plan shows.
@@ -447,14 +457,15 @@ class Search {
     }
   }
 
-  /// Whether a sharding may still be one of the first `places` by the passes. One Q2 below its bound, and all may.
-  bool may_be_among(std::int64_t places, const Scored& scored) const {
+  /// Whether a sharding may still be one of the first `places` by the passes, or slower than the last of them by the
+  /// factor. One Q2 below its bound, and all may.
+  bool may_be_among(std::int64_t places, const Scored& scored, double factor = 1) const {
     const auto last = static_cast<std::size_t>(places - 1);
     return !block_bound_holds_ || priced_seconds_.size() <= last ||
-           scored.block_bound_seconds <= priced_seconds_[last] * rounding;
+           scored.block_bound_seconds <= priced_seconds_[last] * factor * rounding;
   }
 
-  bool may_win(const Scored& scored) const { return may_be_among(settings_.verify, scored); }
+  bool may_win(const Scored& scored) const { return may_be_among(settings_.verify, scored, 1 + even_gap); }
 
   /// Whether it may be a finalist, or a runner-up within listed_gap of the best.
   bool may_be_near(const Scored& scored) const {
@@ -498,7 +509,6 @@ class Search {
         job.rung = CompilerRung::passes;
         job.layers = settings_.proxy_layers;
         job.placement = ranked.placement;
-        job.priority = 1000;  // after what decides the plan
         jobs.push_back(std::move(job));
         sources.push_back(plan_.comparisons.size());
       } catch (const Error& error) {
@@ -542,17 +552,25 @@ class Search {
   /// Code generation at full depth, each under its best placement by the passes, in a process of its own: gives cycles,
   /// the compiler's own word on HBM, and proof that the placement compiles.
   void compile_winners() {
-    std::vector<std::size_t> stock_sources;
-    std::vector<Job> stock = stock_jobs(stock_sources);
-    add_finalists(settings_.verify, std::move(stock), stock_sources);
+    add_finalists(settings_.verify);
+    verify_winners();
+  }
+
+  /// What people deploy today, beside what is verified.
+  void compare_with_today() {
+    const auto start = Clock::now();
+    std::vector<std::size_t> sources;
+    std::vector<Job> jobs = stock_jobs(sources);
+    ask("deployments of today", jobs,
+        [&](std::size_t i, Answer& answer) { take_stock(plan_.comparisons[sources[i]], answer); });
     for (Comparison& comparison : plan_.comparisons) {
       if (!comparison.reason.empty()) comparison.ranked.reset();
     }
+    stage_2_seconds_ += seconds_since(start);
   }
 
-  /// The next `more` shardings by the passes. `stock` are jobs for idle workers.
-  void add_finalists(std::int64_t more, std::vector<Job> stock = {},
-                     const std::vector<std::size_t>& stock_sources = {}) {
+  /// The next `more` shardings by the passes.
+  void add_finalists(std::int64_t more) {
     const auto start = Clock::now();
     std::vector<Job> jobs;
     std::vector<std::size_t> sources;
@@ -562,12 +580,7 @@ class Search {
       jobs.push_back(code_job(next.candidate, next.placements[next.best], jobs.size()));
       sources.push_back(i);
     }
-    jobs.insert(jobs.end(), stock.begin(), stock.end());
     ask("code generation", jobs, [&](std::size_t i, Answer& answer) {
-      if (i >= sources.size()) {
-        take_stock(plan_.comparisons[stock_sources[i - sources.size()]], answer);
-        return;
-      }
       const Compiled& source = compiled_[sources[i]];
       if (answer.outcome != Answer::Outcome::ok) {
         refuse(source.candidate, source.placements[source.best], answer);
@@ -644,10 +657,10 @@ class Search {
     return job;
   }
 
-  /// The best pair that the compiler finishes under its own placement, priced by the text of that very compile: XLA may
-  /// decide windowed einsum by the device order, so a pair whose own text costs more than it promised gives way to the
-  /// next.
-  void choose() {
+  /// The best pairs that the compiler finishes under their own placement, priced by the text of that very compile: XLA
+  /// may decide windowed einsum by the device order, so a pair whose own text costs more than it promised gives way to
+  /// the next. Finalists follow as long as another may win.
+  std::vector<std::size_t> verify_winners() {
     const auto start = Clock::now();
     const double code_before = code_seconds_;
     auto order = verified_order();
@@ -655,6 +668,13 @@ class Search {
       add_finalists(1);
       order = verified_order();
     }
+    verify_seconds_ += seconds_since(start) - (code_seconds_ - code_before);
+    return order;
+  }
+
+  /// Once more, with what was compiled since, and the report.
+  void choose() {
+    const auto order = verify_winners();
     if (order.empty()) {
       throw CompilerFailed("the compiler finished " +
                            std::string(finalists_.empty() ? "none of the plans" : "no plan under its own placement") +
@@ -663,8 +683,7 @@ class Search {
     for (const std::size_t f : order)
       plan_.verified_seconds = std::max(plan_.verified_seconds, finalists_[f].verified_seconds);
     count("compiled with code generation", static_cast<std::int64_t>(finalists_.size()), code_seconds_);
-    count("verified under their own placement", static_cast<std::int64_t>(order.size()),
-          seconds_since(start) - (code_seconds_ - code_before));
+    count("verified under their own placement", static_cast<std::int64_t>(order.size()), verify_seconds_);
     report(order);
   }
 
@@ -683,17 +702,18 @@ class Search {
     return order;
   }
 
-  /// Whether the next sharding by the passes may still beat what is verified. Those that cannot are passed over; of the
-  /// first `finalists` all are looked at, however many of them had to be compiled.
+  /// Whether the next sharding by the passes is worth a whole compile: likely to beat what is verified, by more than
+  /// what is even. Those that are not are passed over; `finalists` are compiled at most, but for such as the compiler
+  /// refuses.
   bool another_may_win(const std::vector<std::size_t>& order) {
-    for (std::size_t i = 0; i < compiled_.size(); ++i) {
-      Compiled& next = compiled_[i];
+    for (Compiled& next : compiled_) {
       if (next.settled) continue;
       if (static_cast<std::int64_t>(order.size()) < settings_.verify) return true;
-      if (static_cast<std::int64_t>(i) >= settings_.finalists || next.text.empty()) return false;
-      double least_seconds = 0;
-      if (readable(next.candidate, [&] { least_seconds = least_code_seconds(next); }) &&
-          least_seconds < best_seconds(finalists_[order.front()])) {
+      if (static_cast<std::int64_t>(finalists_.size()) >= settings_.finalists || next.text.empty()) return false;
+      const Finalist& best = finalists_[order.front()];
+      double seconds = 0;
+      if (readable(next.candidate, [&] { seconds = likely_code_seconds(next, best); }) &&
+          seconds * (1 + even_gap) < best_seconds(best) && !known_to_lose(next, best)) {
         return true;
       }
       next.settled = true;
@@ -701,27 +721,57 @@ class Search {
     return false;
   }
 
-  /// What the best placement of a sharding takes at least by the compiler's cycles: fusions whose cycles are known from
-  /// other programs take these; of what the others take by the passes, rung_gap may go.
-  double least_code_seconds(const Compiled& compiled) {
+  /// The compute of one block.
+  static const ranking::ComputeSplit& block_compute(const ranking::CompiledProgram& program) {
+    return program.sequences[program.block >= 0 ? program.block : program.entry].compute;
+  }
+
+  /// A program of the HLO passes with these cycles in it.
+  ranking::CompiledProgram with_cycles(const ir::Program& program, const Compiled& compiled,
+                                       const Cycles& cycles) const {
+    return compiled_program(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate, slice_.hardware,
+                            ranking::Rung::code);
+  }
+
+  /// What the best placement of a sharding is likely to take by the compiler's cycles: fusions that another program of
+  /// this plan has too take what they take there; the others, of each kind of work, are off from what the passes say by
+  /// as much as those of the best finalist.
+  double likely_code_seconds(const Compiled& compiled, const Finalist& best) const {
+    const ir::Program program = ir::read_hlo(compiled.text);
+    Cycles unknown_free = learned_;
+    for (const Fingerprint& print : fingerprints(program)) unknown_free.try_emplace(print, 0);
+    const auto lent = with_cycles(program, compiled, learned_), known = with_cycles(program, compiled, unknown_free);
+    const auto source =
+        std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return c.signature == best.source; });
+    const ranking::ComputeSplit &passes = block_compute(source->program), &code = block_compute(best.compiled.program),
+                                &all = block_compute(lent), &part = block_compute(known);
+    double off = 0;
+    for (const auto kind : {&ranking::ComputeSplit::matmul_seconds, &ranking::ComputeSplit::relayout_seconds,
+                            &ranking::ComputeSplit::other_seconds}) {
+      if (passes.*kind > 0) off += (all.*kind - part.*kind) * (code.*kind / passes.*kind - 1);
+    }
+    const auto seconds = block_seconds(lent, compiled.placements);
+    return *std::min_element(seconds.begin(), seconds.end()) + off;
+  }
+
+  /// Whether the cycles of this plan's programs and those remembered from others show that a sharding's best placement
+  /// does not beat a finalist's: fusions with known cycles take these; of what the others take by the passes, rung_gap
+  /// may go.
+  bool known_to_lose(const Compiled& compiled, const Finalist& best) const {
     const ir::Program program = ir::read_hlo(compiled.text);
     const auto prints = fingerprints(program);
-    if (memory_ != nullptr) known_.merge(memory_->lookup(prints));
-    Cycles unknown_free = known_;
+    Cycles cycles = learned_;
+    if (memory_ != nullptr) cycles.merge(memory_->lookup(prints));
+    Cycles unknown_free = cycles;
     for (const Fingerprint& print : prints) unknown_free.try_emplace(print, 0);
-    const auto priced = [&](const Cycles& cycles) {
-      const auto lent = compiled_program(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate,
-                                         slice_.hardware, ranking::Rung::code);
-      return block_seconds(lent, compiled.placements);
-    };
-    const auto likely = priced(known_);
-    const auto certain = priced(unknown_free);
+    const auto likely = block_seconds(with_cycles(program, compiled, cycles), compiled.placements);
+    const auto certain = block_seconds(with_cycles(program, compiled, unknown_free), compiled.placements);
     double least_seconds = std::numeric_limits<double>::infinity();
     for (std::size_t p = 0; p < likely.size(); ++p) {
       const double unknown = std::max(0.0, likely[p] - certain[p]);
       least_seconds = std::min(least_seconds, likely[p] - unknown * rung_gap);
     }
-    return least_seconds;
+    return least_seconds >= best_seconds(best);
   }
 
   /// Keeps the cycles of a code-generated program; what has none there never gets any.
@@ -731,7 +781,7 @@ class Search {
       if (!print.empty()) learned.try_emplace(std::move(print), no_cycles);
     }
     if (memory_ != nullptr) memory_->remember(learned);
-    known_.merge(std::move(learned));
+    learned_.merge(std::move(learned));
   }
 
   /// The finalist whose best pair is cheapest, of those not in `taken`; nothing where none has a placement left.
@@ -990,10 +1040,10 @@ class Search {
   Compiler& compiler_;
   const std::function<bool(const Progress&)>& progress_;
   CycleMemory* memory_;
-  Cycles known_;  ///< cycles learned in this plan or remembered from others
+  Cycles learned_;  ///< from the programs this plan compiled
   Plan plan_;
   const Clock::time_point started_ = Clock::now();
-  double stage_1_seconds_ = 0, stage_2_seconds_ = 0, code_seconds_ = 0;
+  double stage_1_seconds_ = 0, stage_2_seconds_ = 0, code_seconds_ = 0, verify_seconds_ = 0;
   double budget_bytes_ = 0;
   std::int64_t shardings_ = 0;
   bool q1_bound_holds_ = true, block_bound_holds_ = true;

@@ -17,6 +17,11 @@
 
 namespace aoizora::planner {
 
+/// Prices by the HLO passes nearer than this are even: what was measured is six times as far from them
+/// (docs/evaluation.md, Table 4). Of even ones the one compiled first leaves more memory free, by more than less_memory
+/// of what it needs.
+inline constexpr double even_gap = 0.005;
+inline constexpr double less_memory = 0.05;
 /// How far code generation moves the price of a block from what the HLO passes alone say, less or more: over 50 seeded
 /// programs of Wan 2.1 14B, v5e-4 to v5e-16, by -2.0 to +6.3 %, over four of 1.3B by -11.9 to -9.4 %. Where the cycles
 /// of a fusion are known from another program it moves nothing: equal fingerprints have equal cycles.
@@ -30,7 +35,7 @@ class CycleMemory;
 struct Settings {
   double survivor_fraction = 0.15;
   std::int64_t survivor_floor = 12;
-  std::int64_t finalists = 2;    ///< the first so many by the passes may be compiled to compare their cycles
+  std::int64_t finalists = 2;    ///< at most so many are compiled to compare their cycles, where that may pay
   std::int64_t verify = 1;       ///< plans compiled to the end under their own placement
   std::int64_t runners_up = 10;  ///< at most so many are listed
   std::int64_t proxy_layers = 3;

@@ -68,11 +68,17 @@ def gain_lines(plan: Plan) -> list[str]:
             lines += wrap(comparison["reason"], "    ")
         else:
             theirs, ours = ms(comparison["passes_block_seconds"]), ms(plan.data["best"]["passes_block_seconds"])
-            gain = f"{ms(comparison['gain_seconds_per_block'])} ms a {what}, {comparison['gain_percent']:.1f} % a step"
-            same = theirs == ours and abs(comparison["gain_percent"]) < 0.05
-            said = "the same as the plan" if same else f"the plan {ours}: it gains {gain}"
+            said = f"the plan {ours}: {_gained(comparison, what)}"
+            if theirs == ours and abs(comparison["gain_percent"]) < 0.05:
+                said = "the same as the plan"
             lines += wrap(f"{theirs} ms a {what} by the HLO passes, {said}", "    ")
     return lines
+
+
+def _gained(comparison: dict[str, Any], what: str) -> str:
+    if comparison["gain_percent"] < 0:  # even by the passes; memory or cycles decided (docs/plan-format.md)
+        return f"{-comparison['gain_percent']:.1f} % more a step"
+    return f"it gains {ms(comparison['gain_seconds_per_block'])} ms a {what}, {comparison['gain_percent']:.1f} % a step"
 
 
 def idle_lines(plan: Plan) -> list[str]:
