@@ -1,6 +1,8 @@
 #include "aoizora/planner/bound.h"
 
 #include <algorithm>
+#include <compare>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -21,48 +23,166 @@ bool never_hidden(CollectiveKind kind) {
          kind == CollectiveKind::reduce_scatter;
 }
 
-/// Collectives of one block of one kind over the same mesh axes: how many, and their bytes together.
-struct Demand {
-  ranking::Pattern pattern;
-  double runs = 0;
-  double bytes = 0;
-};
-using Demands = std::map<std::pair<CollectiveKind, std::vector<std::string>>, Demand>;
+/// The nodes of one block and which of its other nodes each needs.
+struct Block {
+  std::vector<const prediction::Node*> nodes;
+  std::vector<std::vector<std::size_t>> needs;
+  std::vector<ranking::Pattern> patterns;
+  std::vector<std::ptrdiff_t> pattern_of;  ///< by node; -1 for compute, and for what is not known well enough to count
+  double layers = 1;
 
-Demands demands(const prediction::PredictionGraph& graph, std::span<const candidates::MeshAxis> mesh) {
+  double runs(std::size_t node) const { return static_cast<double>(nodes[node]->trips) / layers; }
+  /// Only of nodes that run once can one say that they are over before another begins.
+  bool once(std::size_t node) const { return runs(node) == 1; }
+  bool is_compute(std::size_t node) const { return nodes[node]->kind == prediction::NodeKind::compute; }
+  bool waits_for(std::size_t node) const { return pattern_of[node] >= 0 && never_hidden(nodes[node]->collective); }
+};
+
+Block block_of(const prediction::PredictionGraph& graph, std::span<const candidates::MeshAxis> mesh) {
   const auto is_axis = [&](const std::string& name) {
     return std::any_of(mesh.begin(), mesh.end(), [&](const auto& axis) { return axis.name == name; });
   };
-  Demands found;
-  for (const prediction::Node& node : graph.nodes) {
-    if (!node.in_block || node.kind == prediction::NodeKind::compute) continue;
+  Block block;
+  block.layers = static_cast<double>(graph.proxy_layers);
+  std::vector<std::ptrdiff_t> place(graph.nodes.size(), -1);
+  std::map<std::pair<CollectiveKind, std::vector<std::string>>, std::size_t> known;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    const prediction::Node& node = graph.nodes[n];
+    if (!node.in_block) continue;
+    place[n] = static_cast<std::ptrdiff_t>(block.nodes.size());
+    block.nodes.push_back(&node);
+    block.needs.emplace_back();
+    for (const std::int32_t needed : node.needs) {
+      if (needed >= 0 && static_cast<std::size_t>(needed) < n && place[needed] >= 0)
+        block.needs.back().push_back(static_cast<std::size_t>(place[needed]));
+    }
     // Between which devices a permute goes, and what a part of an axis groups, is for the compiler to choose.
-    if (node.collective == CollectiveKind::permute) continue;
-    if (!std::all_of(node.mesh_axes.begin(), node.mesh_axes.end(), is_axis)) continue;
-    Demand& demand = found[{node.collective, node.mesh_axes}];
-    const double runs = static_cast<double>(node.trips) / static_cast<double>(graph.proxy_layers);
-    demand.runs += runs;
-    demand.bytes += runs * node.payload_bytes;
+    const bool counts = node.kind != prediction::NodeKind::compute && node.collective != CollectiveKind::permute &&
+                        std::all_of(node.mesh_axes.begin(), node.mesh_axes.end(), is_axis);
+    block.pattern_of.push_back(-1);
+    if (!counts) continue;
+    const auto [at, fresh] = known.try_emplace({node.collective, node.mesh_axes}, block.patterns.size());
+    if (fresh) block.patterns.push_back({node.collective, placement::groups_along(mesh, node.mesh_axes), {}});
+    block.pattern_of.back() = static_cast<std::ptrdiff_t>(at->second);
   }
-  for (auto& [key, demand] : found) {
-    demand.pattern.kind = key.first;
-    demand.pattern.groups = placement::groups_along(mesh, key.second);
+  return block;
+}
+
+/// Sets of a block's nodes.
+class NodeSet {
+ public:
+  explicit NodeSet(std::size_t count) : words_((count + 63) / 64) {}
+  void insert(std::size_t node) { words_[node / 64] |= std::uint64_t{1} << (node % 64); }
+  bool contains(std::size_t node) const { return (words_[node / 64] >> (node % 64) & 1) != 0; }
+  bool contains(const NodeSet& other) const {
+    for (std::size_t w = 0; w < words_.size(); ++w) {
+      if ((other.words_[w] & ~words_[w]) != 0) return false;
+    }
+    return true;
+  }
+  void join(const NodeSet& other) {
+    for (std::size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+  }
+  NodeSet common(const NodeSet& other) const {
+    NodeSet both = *this;
+    for (std::size_t w = 0; w < words_.size(); ++w) both.words_[w] &= other.words_[w];
+    return both;
+  }
+  friend auto operator<=>(const NodeSet&, const NodeSet&) = default;
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+/// Collectives that may run beside compute, and what cannot: it is over before any of them starts, or starts after the
+/// last is over.
+struct Passage {
+  std::vector<std::size_t> collectives;
+  std::vector<std::size_t> waited_for;  ///< of what cannot, the collectives
+  double compute_seconds = 0;
+};
+
+/// All passages of a block, of collectives that need what the iteration before made: others, gathers of weights, may
+/// start while that one still runs.
+std::vector<Passage> passages(const Block& block, const topology::Hardware& hardware) {
+  constexpr std::size_t most_nodes = 1024, most_collectives = 64;  // of a crafted program; without, the bound is lower
+  const std::size_t count = block.nodes.size();
+  if (count > most_nodes) return {};
+  std::vector<NodeSet> before(count, NodeSet(count)), after(count, NodeSet(count));
+  for (std::size_t n = 0; n < count; ++n) {
+    for (const std::size_t needed : block.needs[n]) {
+      before[n].join(before[needed]);
+      before[n].insert(needed);
+    }
+  }
+  for (std::size_t n = count; n-- > 0;) {
+    for (const std::size_t needed : block.needs[n]) {
+      after[needed].join(after[n]);
+      after[needed].insert(n);
+    }
+  }
+  std::vector<std::size_t> hidden;
+  for (std::size_t n = 0; n < count; ++n) {
+    if (block.pattern_of[n] >= 0 && !block.waits_for(n) && block.nodes[n]->needs_carry && block.once(n))
+      hidden.push_back(n);
+  }
+  if (hidden.size() > most_collectives) return {};
+  std::vector<Passage> found;
+  std::set<std::pair<NodeSet, NodeSet>> seen;
+  for (std::size_t a = 0; a < hidden.size(); ++a) {
+    for (std::size_t b = a; b < hidden.size(); ++b) {
+      const auto ends =
+          std::pair(before[hidden[a]].common(before[hidden[b]]), after[hidden[a]].common(after[hidden[b]]));
+      if (!seen.insert(ends).second) continue;
+      Passage passage;
+      for (const std::size_t n : hidden) {
+        if (before[n].contains(ends.first) && after[n].contains(ends.second)) passage.collectives.push_back(n);
+      }
+      for (std::size_t n = 0; n < count; ++n) {
+        if (!block.once(n) || (!ends.first.contains(n) && !ends.second.contains(n))) continue;
+        if (block.is_compute(n)) passage.compute_seconds += prediction::compute_seconds(*block.nodes[n], hardware);
+        if (block.waits_for(n)) passage.waited_for.push_back(n);
+      }
+      found.push_back(std::move(passage));
+    }
   }
   return found;
 }
 
-/// synchronous and busiest of one placement.
-BlockBound under(const Demands& wanted, const placement::Placement& placement, const ranking::Network& network) {
+/// The bound under one placement, but for compute.
+BlockBound under(const Block& block, const std::vector<Passage>& passages, const placement::Placement& placement,
+                 const ranking::Network& network) {
+  std::vector<ranking::UnitCost> units;
+  for (const ranking::Pattern& pattern : block.patterns)
+    units.push_back(ranking::unit_cost(pattern, placement.devices, network));
+  const auto unit = [&](std::size_t n) -> const ranking::UnitCost& { return units[block.pattern_of[n]]; };
+  const auto price = [&](std::size_t n) {
+    return unit(n).fixed_seconds + block.nodes[n]->payload_bytes * unit(n).seconds_per_byte;
+  };
+  std::vector<double> busy(network.slice->links.size());
+  const auto occupy = [&](std::size_t n) {
+    for (const ranking::LinkUse& use : unit(n).links)
+      busy[static_cast<std::size_t>(use.link)] +=
+          block.runs(n) * block.nodes[n]->payload_bytes * unit(n).seconds_per_byte * use.share;
+  };
+  const auto busiest = [&] { return busy.empty() ? 0.0 : *std::max_element(busy.begin(), busy.end()); };
   BlockBound bound;
-  std::vector<double> busy(network.slice->links.size(), 0.0);
-  for (const auto& [key, demand] : wanted) {
-    const auto unit = ranking::unit_cost(demand.pattern, placement.devices, network);
-    if (never_hidden(key.first))
-      bound.synchronous_seconds += demand.runs * unit.fixed_seconds + demand.bytes * unit.seconds_per_byte;
-    for (const ranking::LinkUse& use : unit.links)
-      busy[static_cast<std::size_t>(use.link)] += demand.bytes * unit.seconds_per_byte * use.share;
+  for (std::size_t n = 0; n < block.nodes.size(); ++n) {
+    if (block.pattern_of[n] < 0) continue;
+    occupy(n);
+    if (block.waits_for(n)) bound.synchronous_seconds += block.runs(n) * price(n);
   }
-  if (!busy.empty()) bound.busiest_seconds = *std::max_element(busy.begin(), busy.end());
+  bound.busiest_seconds = busiest();
+  for (const Passage& passage : passages) {
+    double outside = passage.compute_seconds, inside = 0;
+    for (const std::size_t n : passage.waited_for) outside += price(n);
+    std::fill(busy.begin(), busy.end(), 0.0);
+    for (const std::size_t n : passage.collectives) {
+      occupy(n);
+      inside = std::max(inside, price(n));
+    }
+    bound.passage_seconds = std::max(bound.passage_seconds, outside + std::max(inside, busiest()));
+  }
   return bound;
 }
 
@@ -72,25 +192,27 @@ BlockBound block_bound(const prediction::PredictionGraph& graph, std::span<const
                        const topology::Slice& slice) {
   BlockBound best;
   if (graph.proxy_layers < 1) return best;
-  for (const prediction::Node& node : graph.nodes) {
-    if (node.in_block && node.kind == prediction::NodeKind::compute) {
-      best.compute_seconds += prediction::compute_seconds(node, slice.hardware) * static_cast<double>(node.trips) /
-                              static_cast<double>(graph.proxy_layers);
-    }
+  const Block block = block_of(graph, mesh);
+  for (std::size_t n = 0; n < block.nodes.size(); ++n) {
+    if (block.is_compute(n))
+      best.compute_seconds += block.runs(n) * prediction::compute_seconds(*block.nodes[n], slice.hardware);
   }
   best.seconds = best.compute_seconds;
-  const Demands wanted = demands(graph, mesh);
   placement::PlacementOptions options;
   std::set<std::string> active;
-  for (const auto& [key, demand] : wanted) active.insert(key.second.begin(), key.second.end());
+  for (std::size_t n = 0; n < block.nodes.size(); ++n) {
+    if (block.pattern_of[n] >= 0) active.insert(block.nodes[n]->mesh_axes.begin(), block.nodes[n]->mesh_axes.end());
+  }
   if (active.empty()) return best;
   options.active_axes.assign(active.begin(), active.end());
+  const std::vector<Passage> through = passages(block, slice.hardware);
   const ranking::Network network(slice);
   bool first = true;
   for (const auto& placement : placement::distinct_axis_orders(mesh, slice, options).placements) {
-    BlockBound bound = under(wanted, placement, network);
+    BlockBound bound = under(block, through, placement, network);
     bound.compute_seconds = best.compute_seconds;
-    bound.seconds = std::max(bound.compute_seconds + bound.synchronous_seconds, bound.busiest_seconds);
+    bound.seconds =
+        std::max({bound.compute_seconds + bound.synchronous_seconds, bound.busiest_seconds, bound.passage_seconds});
     if (first || bound.seconds < best.seconds) best = bound;
     first = false;
   }

@@ -3,6 +3,8 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "aoizora/ir/readers.h"
 #include "aoizora/planner/bound.h"
@@ -90,7 +92,7 @@ BOOST_AUTO_TEST_CASE(Q1Bound_WithoutContractionsOnlyAttentionCounts) {
 
 BOOST_AUTO_TEST_CASE(BlockBound_IsNoMoreThanTheBestPlacementsQ2) {
   const auto workload = table();
-  int compared = 0;
+  int compared = 0, passages = 0;
   for (const auto& [text, recorded] : by_candidate()) {
     if (!recorded.rungs.contains("propagate") || !recorded.rungs.contains("passes")) continue;
     const auto bound = block_bound(graph_of(recorded, workload), recorded.candidate.mesh, slice());
@@ -102,9 +104,74 @@ BOOST_AUTO_TEST_CASE(BlockBound_IsNoMoreThanTheBestPlacementsQ2) {
     BOOST_TEST(bound.seconds <= best * rounding, text);
     BOOST_TEST(bound.seconds >= bound.compute_seconds, text);
     BOOST_TEST(bound.compute_seconds > 0, text);
+    passages += bound.passage_seconds > 0;
     ++compared;
   }
   BOOST_TEST(compared >= 8);
+  BOOST_TEST(passages >= 4);
+}
+
+/// norm -> gather -> attention on four devices in a ring, and a projection that needs the norm only.
+struct Passing {
+  std::vector<candidates::MeshAxis> mesh{{"data", 1}, {"fsdp", 1}, {"context", 4}, {"tensor", 1}};
+  prediction::PredictionGraph graph;
+  enum { norm, projection, gather, attention };
+  Passing() {
+    graph.proxy_layers = 3;
+    for (const double bytes : {1e8, 2e8, 0.0, 4e8}) {
+      prediction::Node node;
+      node.trips = 3;
+      node.in_block = node.needs_carry = true;
+      node.hbm_bytes = bytes;
+      graph.nodes.push_back(node);
+    }
+    prediction::Node& moves = graph.nodes[gather];
+    moves.kind = prediction::NodeKind::opaque_boundary;
+    moves.collective = topology::CollectiveKind::all_gather;
+    moves.mesh_axes = {"context"};
+    moves.group_size = 4;
+    moves.payload_bytes = 1e9;
+    graph.nodes[projection].needs = graph.nodes[gather].needs = {norm};
+    graph.nodes[attention].needs = {projection, gather};
+  }
+  double seconds(int node) const { return prediction::compute_seconds(graph.nodes[node], slice().hardware); }
+  BlockBound bound() const { return block_bound(graph, mesh, slice()); }
+};
+
+// What must run before a gather and what needs it cannot hide it; what does neither can.
+BOOST_AUTO_TEST_CASE(BlockBound_APassageIsWhatIsBeforeAGatherTheGatherAndWhatIsAfterIt) {
+  const auto tolerance = boost::test_tools::tolerance(1e-9);
+  Passing usual;
+  const double gather =
+      usual.bound().passage_seconds - usual.seconds(Passing::norm) - usual.seconds(Passing::attention);
+  BOOST_TEST(gather > usual.seconds(Passing::projection));
+  BOOST_TEST(usual.bound().seconds == usual.bound().passage_seconds);
+
+  Passing twice;  // as many bytes again in a second gather beside the first: the links carry both
+  twice.graph.nodes.insert(twice.graph.nodes.begin() + Passing::attention, twice.graph.nodes[Passing::gather]);
+  twice.graph.nodes.back().needs = {Passing::projection, Passing::gather, Passing::attention};
+  BOOST_TEST(twice.bound().passage_seconds > usual.bound().passage_seconds + 0.9 * gather);
+
+  Passing needed;  // by the projection
+  needed.graph.nodes[Passing::projection].needs = {};
+  std::swap(needed.graph.nodes[Passing::projection], needed.graph.nodes[Passing::gather]);
+  needed.graph.nodes[Passing::projection].needs = {Passing::norm};
+  needed.graph.nodes[Passing::gather].needs = {Passing::projection};
+  needed.graph.nodes[Passing::attention].needs = {Passing::projection, Passing::gather};
+  BOOST_TEST(needed.bound().passage_seconds == usual.bound().passage_seconds + usual.seconds(Passing::projection),
+             tolerance);
+
+  Passing unknown;  // what it needs: the bound is lower
+  unknown.graph.nodes[Passing::gather].needs = {};
+  BOOST_TEST(unknown.bound().passage_seconds == gather + usual.seconds(Passing::attention), tolerance);
+
+  Passing early;  // a weight's gather may start while the iteration before still runs
+  early.graph.nodes[Passing::gather].needs_carry = false;
+  BOOST_TEST(early.bound().passage_seconds == 0);
+
+  Passing repeated;  // in a loop of its own: nothing is before all of its runs or after them
+  repeated.graph.nodes[Passing::gather].trips = 6;
+  BOOST_TEST(repeated.bound().passage_seconds == 0);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -28,6 +29,23 @@ constexpr std::int64_t kMaximumOperations = 500'000;
 
 using ValueId = std::int32_t;
 
+/// What must have run before a value is there. One that is left out makes a bound looser, never wrong.
+struct Origin {
+  std::vector<std::int32_t> nodes;  ///< the last ones, ascending
+  bool carry = false;               ///< and what the iteration before made
+
+  void join(const Origin& other) {
+    constexpr std::size_t most = 32;  // a crafted program could have every value need every node
+    std::vector<std::int32_t> both;
+    std::set_union(nodes.begin(), nodes.end(), other.nodes.begin(), other.nodes.end(), std::back_inserter(both));
+    if (both.size() > most) both.erase(both.begin(), both.end() - most);
+    nodes = std::move(both);
+    carry = carry || other.carry;
+  }
+  /// The same after a node; -1 for none.
+  Origin then(std::int32_t node) const { return node < 0 ? *this : Origin{{node}, carry}; }
+};
+
 /// A value as one device holds it. Inside a manual computation `dims` are already local for the manual axes.
 struct Value {
   std::vector<std::int64_t> dims;
@@ -37,6 +55,7 @@ struct Value {
   bool is_parameter = false;     ///< an argument of the program, or a slice or relayout of one: weights
   std::int32_t reduced_by = -1;  ///< node of the all-reduce that made it
   std::vector<ValueId> carried;  ///< operands whose elements pass into this one through elementwise operations
+  Origin origin;
 };
 
 struct Context {
@@ -245,7 +264,7 @@ class Builder {
   double local_bytes(ValueId value) const { return local_bytes(values_[value], values_[value].layout); }
 
   std::int32_t communicate(const Context& context, NodeKind kind, CollectiveKind collective, AtomSet group,
-                           double payload, std::string what) {
+                           double payload, std::string what, const Origin& origin) {
     Node node;
     node.kind = kind;
     node.what = std::move(what);
@@ -255,21 +274,33 @@ class Builder {
     node.group_size = table_.size(group);
     node.payload_bytes = payload;
     if (node.group_size <= 1 || payload <= 0) return -1;
+    return push(context, std::move(node), origin);
+  }
+
+  std::int32_t push(const Context& context, Node node, const Origin& origin) {
+    node.needs = origin.nodes;
+    node.needs_carry = origin.carry;
     graph_.nodes.push_back(std::move(node));
     loop_of_.push_back(context.loop);
     return static_cast<std::int32_t>(graph_.nodes.size() - 1);
   }
 
-  void compute(const Context& context, std::string what, double flops, double hbm_bytes, double kernel_seconds = 0) {
+  std::int32_t compute(const Context& context, std::string what, double flops, double hbm_bytes, const Origin& origin,
+                       double kernel_seconds = 0) {
     Node node;
     node.what = std::move(what);
     node.trips = context.trips;
     node.flops = flops;
     node.hbm_bytes = hbm_bytes;
     node.kernel_seconds = kernel_seconds;
-    graph_.nodes.push_back(std::move(node));
-    loop_of_.push_back(context.loop);
     if (context.loop >= 0) loops_[context.loop].flops += flops * static_cast<double>(context.trips);
+    return push(context, std::move(node), origin);
+  }
+
+  Origin origin_of(const Instruction& op) const {
+    Origin origin;
+    for (std::size_t o = 0; o < op.operands.size(); ++o) origin.join(values_[operand(op, o)].origin);
+    return origin;
   }
 
   std::string label(const Instruction& instruction) const {
@@ -289,7 +320,8 @@ class Builder {
     if (!moved.is_constant) {
       if (kind == NodeKind::producer_consumer && moved.is_parameter) kind = NodeKind::weight_gather;
       for (const ReshardStep& step : reshard_steps(table_, moved.layout, to)) {
-        communicate(context, kind, step.kind, step.group, local_bytes(moved, step.after), what);
+        moved.origin = moved.origin.then(
+            communicate(context, kind, step.kind, step.group, local_bytes(moved, step.after), what, moved.origin));
       }
     }
     moved.layout = to;
@@ -414,6 +446,7 @@ class Builder {
       const ValueId result = make(op, r, std::move(layout));
       values_[result].is_constant = constant && !carried.empty();
       values_[result].is_parameter = parameter && !carried.empty();
+      for (const ValueId in : carried) values_[result].origin.join(values_[in].origin);
       values_[result].carried = std::move(carried);
       out.push_back(result);
     }
@@ -445,7 +478,8 @@ class Builder {
       Value sum = values_[value];
       sum.carried = {value};
       sum.reduced_by = communicate(context, NodeKind::visible_collective, CollectiveKind::all_reduce, axes,
-                                   local_bytes(value), label(op));
+                                   local_bytes(value), label(op), sum.origin);
+      sum.origin = sum.origin.then(sum.reduced_by);
       return add(std::move(sum));
     }
     return reshard(context, value, to, NodeKind::visible_collective, label(op));
@@ -482,8 +516,11 @@ class Builder {
     } else if (name == "ragged_all_to_all") {
       kind = CollectiveKind::ragged_all_to_all;
     }
-    const std::int32_t node = communicate(context, NodeKind::visible_collective, kind, group, payload, label(op));
+    const Origin origin = origin_of(op);
+    const std::int32_t node =
+        communicate(context, NodeKind::visible_collective, kind, group, payload, label(op), origin);
     for (std::size_t r = 0; r < out.size(); ++r) {
+      values_[out[r]].origin = origin.then(node);
       if (kind == CollectiveKind::all_reduce) values_[out[r]].reduced_by = node;
       if (r < op.operands.size()) values_[out[r]].carried = {operand(op, r)};
     }
@@ -503,6 +540,7 @@ class Builder {
     const ValueId result = make(op, 0, layout);
     values_[result].is_constant = values_[in].is_constant;
     values_[result].is_parameter = values_[in].is_parameter;
+    values_[result].origin = values_[in].origin;
     return result;
   }
 
@@ -525,6 +563,7 @@ class Builder {
     values_[result].is_constant = values_[from].is_constant;
     values_[result].is_parameter = values_[from].is_parameter;
     values_[result].carried = {from};
+    values_[result].origin = values_[from].origin;
   }
 
   /// The part of the layout that the reshape carries over stays; the rest is gathered first. Then the result is moved
@@ -572,14 +611,17 @@ class Builder {
       payload += local_bytes(result);
       out.push_back(result);
     }
-    const std::int32_t node =
-        communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group, payload, label(op));
+    Origin origin = origin_of(op);
     if (!out.empty() && !values_[operand(op, 0)].is_constant) {
       const double bytes = local_bytes(operand(op, 0));
-      compute(context, label(op), 0, bytes, vector_seconds(local_elements(operand(op, 0))));
+      origin =
+          origin.then(compute(context, label(op), 0, bytes, origin, vector_seconds(local_elements(operand(op, 0)))));
     }
+    const std::int32_t node = communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group,
+                                          payload, label(op), origin);
     for (std::size_t r = 0; r < out.size(); ++r) {
       values_[out[r]].reduced_by = node;
+      values_[out[r]].origin = origin.then(node);
       out[r] = reshard(context, out[r], result_layout(op, r), NodeKind::producer_consumer, label(op));
     }
     return out;
@@ -603,6 +645,7 @@ class Builder {
       ValueId first = -1;
       bool constant = true;
       double bytes = 0;
+      Origin origin;
       for (std::size_t o = 0; o < data && o < op.operands.size(); ++o) {
         const ValueId value = operand(op, o);
         if (values_[value].dims.size() != layout.size()) continue;
@@ -614,6 +657,7 @@ class Builder {
         const ValueId in = reshard(context, value, wanted, NodeKind::producer_consumer, label(op));
         constant = constant && values_[in].is_constant;
         bytes += local_bytes(in);
+        origin.join(values_[in].origin);
         if (first < 0) first = in;
       }
       const ValueId result = make(op, r, natural);
@@ -623,7 +667,8 @@ class Builder {
         values_[result].carried = {first};
       }
       if ((name == "pad" || name == "concatenate") && !constant)
-        compute(context, label(op), 0, bytes + local_bytes(result));
+        origin = origin.then(compute(context, label(op), 0, bytes + local_bytes(result), origin));
+      values_[result].origin = std::move(origin);
       out.push_back(reshard(context, result, layout, NodeKind::producer_consumer, label(op)));
     }
     return out;
@@ -684,16 +729,18 @@ class Builder {
       for (DimAxes& axes : free) std::erase_if(axes, [&](Atom atom) { return (manual & bit(atom)) != 0; });
       const ValueId local = make(program_.instructions[body.parameters[o]], 0, std::move(free));
       values_[local].is_constant = values_[moved].is_constant;
+      values_[local].origin = values_[moved].origin;
       arguments.push_back(local);
     }
     Context inner = context;
     ++inner.depth;
     inner.manual = true;
-    run(op.called[0], arguments, inner);
+    const std::vector<ValueId> returned = run(op.called[0], arguments, inner);
     std::vector<ValueId> results;
     for (std::size_t r = 0; r < op.types.size(); ++r) {
       if (r >= out.size()) throw ParseError(label(op) + " has fewer out_shardings than results", 1, 1);
       const ValueId made = make(op, r, table_.layout(out[r], op.types[r].dims.size()));
+      if (r < returned.size()) values_[made].origin = values_[returned[r]].origin;
       results.push_back(made);
     }
     return results;
@@ -761,6 +808,8 @@ class Builder {
       argument.reduced_by = -1;
       argument.is_parameter = argument.is_parameter && is_invariant(op, o);
       argument.is_constant = argument.is_constant && is_invariant(op, o);
+      // A counter is known before the loop runs, and so is what is sliced by it.
+      argument.origin = {{}, argument.origin.carry || (!argument.dims.empty() && !is_invariant(op, o))};
       arguments.push_back(add(std::move(argument)));
     }
     Context inner = context;
@@ -781,6 +830,7 @@ class Builder {
         if (!is_invariant(op, r)) roots.push_back(back);
       }
       Value result = values_[arguments[r]];
+      result.origin = {{}, values_[operand(op, r)].origin.carry};
       results.push_back(add(std::move(result)));
     }
     mark_carried(roots);
@@ -824,7 +874,7 @@ class Builder {
   void choose_block() {
     if (workload_.whole_program) {
       graph_.proxy_layers = 1;
-      for (Node& node : graph_.nodes) node.in_block = true;
+      for (Node& node : graph_.nodes) node.in_block = node.needs_carry = true;
       return;
     }
     std::int32_t block = -1;
@@ -916,10 +966,11 @@ class Builder {
       moved = layout;  // no whole axes of that size: the gather stays on the operand's own
     }
     const NodeKind kind = values_[value].is_parameter ? NodeKind::weight_gather : NodeKind::producer_consumer;
-    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved),
-                what + " to idle axes");
     Value copy = values_[value];
     copy.carried = {value};
+    copy.origin =
+        copy.origin.then(communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved),
+                                     what + " to idle axes", copy.origin));
     copy.layout = std::move(moved);
     value = add(std::move(copy));
     if (dropping.size() == 1) idle_gathers_.insert(value);
@@ -1035,16 +1086,19 @@ class Builder {
       contracted *= static_cast<double>(local_length(table_, values_[lhs].dims[k], values_[lhs].layout[k]));
     }
     const ValueId result = make(op, 0, wanted);
-    compute(context, label(op), 2 * result_elements * contracted,
-            local_bytes(lhs) + local_bytes(rhs) + local_bytes(result));
+    Origin origin = values_[lhs].origin;
+    origin.join(values_[rhs].origin);
+    origin = origin.then(compute(context, label(op), 2 * result_elements * contracted,
+                                 local_bytes(lhs) + local_bytes(rhs) + local_bytes(result), origin));
     if (const AtomSet scattered = partial & used; scattered != 0) {
       Layout before = wanted;
       for (DimAxes& axes : before) std::erase_if(axes, [&](Atom atom) { return (scattered & bit(atom)) != 0; });
-      communicate(context, NodeKind::sharded_contraction, CollectiveKind::reduce_scatter, scattered,
-                  local_bytes(values_[result], before), label(op));
+      origin = origin.then(communicate(context, NodeKind::sharded_contraction, CollectiveKind::reduce_scatter,
+                                       scattered, local_bytes(values_[result], before), label(op), origin));
     }
     values_[result].reduced_by = communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce,
-                                             partial & ~used, local_bytes(result), label(op));
+                                             partial & ~used, local_bytes(result), label(op), origin);
+    values_[result].origin = origin.then(values_[result].reduced_by);
     return result;
   }
 
@@ -1091,10 +1145,13 @@ class Builder {
     window[kernel_out].clear();
     const double kernel = local_elements(values_[rhs].dims, window) /
                           static_cast<double>(std::max<std::int64_t>(1, values_[rhs].dims[kernel_out]));
-    compute(context, label(op), 2 * local_elements(values_[result].dims, wanted) * kernel,
-            local_bytes(lhs) + local_bytes(rhs) + local_bytes(result));
+    Origin origin = values_[lhs].origin;
+    origin.join(values_[rhs].origin);
+    origin = origin.then(compute(context, label(op), 2 * local_elements(values_[result].dims, wanted) * kernel,
+                                 local_bytes(lhs) + local_bytes(rhs) + local_bytes(result), origin));
     values_[result].reduced_by = communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce,
-                                             partial, local_bytes(result), label(op));
+                                             partial, local_bytes(result), label(op), origin);
+    values_[result].origin = origin.then(values_[result].reduced_by);
     return result;
   }
 
@@ -1118,10 +1175,12 @@ class Builder {
       if (value.dtype == DType::bf16 || value.dtype == DType::f32 || value.dtype == DType::f16)
         tensors.push_back(&value);
     }
-    if (tensors.size() < 3) {
-      compute(context, label(op), 0, bytes);
+    const Origin origin = origin_of(op);
+    const auto after = [&](std::int32_t node) {
+      for (const ValueId value : out) values_[value].origin = origin.then(node);
       return out;
-    }
+    };
+    if (tensors.size() < 3) return after(compute(context, label(op), 0, bytes, origin));
     const auto q = local_dims(table_, tensors[0]->dims, tensors[0]->layout);
     const auto k = local_dims(table_, tensors[1]->dims, tensors[1]->layout);
     const double head_dim = static_cast<double>(q.back());
@@ -1138,8 +1197,8 @@ class Builder {
     const double cycles = topology::attention_kernel_cycles(hardware_, heads, rows * static_cast<double>(block_q),
                                                             columns * static_cast<double>(block_k),
                                                             static_cast<double>(block_k), head_dim);
-    compute(context, label(op), flops, bytes, hardware_.clock_hz.value > 0 ? cycles / hardware_.clock_hz.value : 0);
-    return out;
+    return after(compute(context, label(op), flops, bytes, origin,
+                         hardware_.clock_hz.value > 0 ? cycles / hardware_.clock_hz.value : 0));
   }
 
   bool is_head_dim(std::int64_t size) const {

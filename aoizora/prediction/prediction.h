@@ -41,6 +41,8 @@ struct Node {
   std::int64_t group_size = 1;         ///< n
   double payload_bytes = 0;            ///< B: as one group holds it
   bool feeds_carry = false;            ///< an all-reduce whose result feeds the loop carry
+  std::vector<std::int32_t> needs;     ///< nodes, all before it, whose results it needs; not always all of them
+  bool needs_carry = false;            ///< needs what the loop's iteration before it made; of a whole program, always
 };
 
 struct PredictionGraph {

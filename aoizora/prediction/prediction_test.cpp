@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -123,6 +124,33 @@ BOOST_AUTO_TEST_CASE(Ulysses_ItsExchangesAreVisibleCollectives) {
     bytes += node.payload_bytes;
   }
   BOOST_TEST(bytes == 4 * 2.0 * 40 * 9360 * 128 * 2 / 8);
+}
+
+// What a node needs is before it; what the iteration before made reaches all that needs it; and the attention, by far
+// the largest kernel, needs the gathers of keys and of values, which both need the norm before them.
+BOOST_AUTO_TEST_CASE(Needs_TheGathersOfKeysAndValuesLieBetweenTheNormAndTheAttention) {
+  const auto graph = graph_of(recorded("stablehlo/flash_d2c2t2.mlir"));
+  std::vector<std::set<std::size_t>> before(graph.nodes.size());
+  std::size_t attention = 0, gathers = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const std::int32_t needed : graph.nodes[n].needs) {
+      BOOST_TEST_REQUIRE(static_cast<std::size_t>(needed) < n);
+      before[n].insert(static_cast<std::size_t>(needed));
+      before[n].insert(before[needed].begin(), before[needed].end());
+      if (graph.nodes[needed].needs_carry && graph.nodes[n].in_block) BOOST_TEST(graph.nodes[n].needs_carry);
+    }
+    if (graph.nodes[n].kernel_seconds > graph.nodes[attention].kernel_seconds) attention = n;
+  }
+  for (const std::size_t n : before[attention]) {
+    const Node& node = graph.nodes[n];
+    if (!node.in_block || node.kind == NodeKind::compute || node.collective != CollectiveKind::all_gather) continue;
+    if (!node.needs_carry) continue;  // of a weight
+    ++gathers;
+    BOOST_TEST(std::any_of(before[n].begin(), before[n].end(), [&](std::size_t b) {
+      return graph.nodes[b].in_block && graph.nodes[b].what.find("reduce") != std::string::npos;
+    }));
+  }
+  BOOST_TEST(gathers == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(Carry_ResidualAllReducesFeedItNormsDoNot) {

@@ -193,11 +193,13 @@ void bind_planner(nb::module_& m) {
         const auto graph = aoizora::prediction::build_prediction_graph(
             aoizora::ir::read_stablehlo(std::move(propagated_text)), table, candidate, slice.hardware);
         const auto bound = aoizora::planner::block_bound(graph, candidate.mesh, slice);
-        return std::array{bound.seconds, bound.compute_seconds, bound.synchronous_seconds, bound.busiest_seconds};
+        return std::array{bound.seconds, bound.compute_seconds, bound.synchronous_seconds, bound.busiest_seconds,
+                          bound.passage_seconds};
       },
       "propagated_text"_a, "workload_json"_a, "candidate_json"_a, "slice"_a,
       "What one block's Q2 cannot be below under any placement, from the propagated program: seconds, then at that "
-      "placement compute, collectives never hidden, the busiest link. Raises InvalidRequest, ParseError.");
+      "placement compute, collectives never hidden, the busiest link, the longest passage. Raises InvalidRequest, "
+      "ParseError.");
   m.def(
       "settings_json",
       [](const std::string& text) { return aoizora::planner::to_json(aoizora::planner::read_settings(text)); },
