@@ -1,7 +1,7 @@
 #include "aoizora/planner/bound.h"
 
 #include <algorithm>
-#include <compare>
+#include <boost/dynamic_bitset.hpp>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -68,31 +68,7 @@ Block block_of(const prediction::PredictionGraph& graph, std::span<const candida
   return block;
 }
 
-/// Sets of a block's nodes.
-class NodeSet {
- public:
-  explicit NodeSet(std::size_t count) : words_((count + 63) / 64) {}
-  void insert(std::size_t node) { words_[node / 64] |= std::uint64_t{1} << (node % 64); }
-  bool contains(std::size_t node) const { return (words_[node / 64] >> (node % 64) & 1) != 0; }
-  bool contains(const NodeSet& other) const {
-    for (std::size_t w = 0; w < words_.size(); ++w) {
-      if ((other.words_[w] & ~words_[w]) != 0) return false;
-    }
-    return true;
-  }
-  void join(const NodeSet& other) {
-    for (std::size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
-  }
-  NodeSet common(const NodeSet& other) const {
-    NodeSet both = *this;
-    for (std::size_t w = 0; w < words_.size(); ++w) both.words_[w] &= other.words_[w];
-    return both;
-  }
-  friend auto operator<=>(const NodeSet&, const NodeSet&) = default;
-
- private:
-  std::vector<std::uint64_t> words_;
-};
+using NodeSet = boost::dynamic_bitset<>;
 
 /// Collectives that may run beside compute, and what cannot: it is over before any of them starts, or starts after the
 /// last is over.
@@ -111,14 +87,14 @@ std::vector<Passage> passages(const Block& block, const topology::Hardware& hard
   std::vector<NodeSet> before(count, NodeSet(count)), after(count, NodeSet(count));
   for (std::size_t n = 0; n < count; ++n) {
     for (const std::size_t needed : block.needs[n]) {
-      before[n].join(before[needed]);
-      before[n].insert(needed);
+      before[n] |= before[needed];
+      before[n].set(needed);
     }
   }
   for (std::size_t n = count; n-- > 0;) {
     for (const std::size_t needed : block.needs[n]) {
-      after[needed].join(after[n]);
-      after[needed].insert(n);
+      after[needed] |= after[n];
+      after[needed].set(n);
     }
   }
   std::vector<std::size_t> hidden;
@@ -131,15 +107,14 @@ std::vector<Passage> passages(const Block& block, const topology::Hardware& hard
   std::set<std::pair<NodeSet, NodeSet>> seen;
   for (std::size_t a = 0; a < hidden.size(); ++a) {
     for (std::size_t b = a; b < hidden.size(); ++b) {
-      const auto ends =
-          std::pair(before[hidden[a]].common(before[hidden[b]]), after[hidden[a]].common(after[hidden[b]]));
-      if (!seen.insert(ends).second) continue;
+      const NodeSet first = before[hidden[a]] & before[hidden[b]], last = after[hidden[a]] & after[hidden[b]];
+      if (!seen.emplace(first, last).second) continue;
       Passage passage;
       for (const std::size_t n : hidden) {
-        if (before[n].contains(ends.first) && after[n].contains(ends.second)) passage.collectives.push_back(n);
+        if (first.is_subset_of(before[n]) && last.is_subset_of(after[n])) passage.collectives.push_back(n);
       }
       for (std::size_t n = 0; n < count; ++n) {
-        if (!block.once(n) || (!ends.first.contains(n) && !ends.second.contains(n))) continue;
+        if (!block.once(n) || (!first.test(n) && !last.test(n))) continue;
         if (block.is_compute(n)) passage.compute_seconds += prediction::compute_seconds(*block.nodes[n], hardware);
         if (block.waits_for(n)) passage.waited_for.push_back(n);
       }

@@ -556,7 +556,7 @@ class Search {
     verify_winners();
   }
 
-  /// What people deploy today, beside what is verified.
+  /// What people deploy today, by the HLO passes.
   void compare_with_today() {
     const auto start = Clock::now();
     std::vector<std::size_t> sources;
@@ -625,6 +625,11 @@ class Search {
     std::vector<double> seconds;
     for (const auto& p : placements) seconds.push_back(as_block(scorer.score(p), program).block_seconds);
     return seconds;
+  }
+
+  const Compiled& source_of(const Finalist& f) const {
+    return *std::find_if(compiled_.begin(), compiled_.end(),
+                         [&](const Compiled& c) { return c.signature == f.source; });
   }
 
   Finalist finalist(const Compiled& source, Answer& answer) {
@@ -710,12 +715,9 @@ class Search {
       if (next.settled) continue;
       if (static_cast<std::int64_t>(order.size()) < settings_.verify) return true;
       if (static_cast<std::int64_t>(finalists_.size()) >= settings_.finalists || next.text.empty()) return false;
-      const Finalist& best = finalists_[order.front()];
-      double seconds = 0;
-      if (readable(next.candidate, [&] { seconds = likely_code_seconds(next, best); }) &&
-          seconds * (1 + even_gap) < best_seconds(best) && !known_to_lose(next, best)) {
-        return true;
-      }
+      bool likely = false;
+      readable(next.candidate, [&] { likely = likely_to_win(next, finalists_[order.front()]); });
+      if (likely) return true;
       next.settled = true;
     }
     return false;
@@ -726,52 +728,60 @@ class Search {
     return program.sequences[program.block >= 0 ? program.block : program.entry].compute;
   }
 
-  /// A program of the HLO passes with these cycles in it.
-  ranking::CompiledProgram with_cycles(const ir::Program& program, const Compiled& compiled,
-                                       const Cycles& cycles) const {
-    return compiled_program(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate, slice_.hardware,
-                            ranking::Rung::code);
+  /// A program of the HLO passes with the cycles that are known of its fusions, and the others as the passes say or
+  /// free.
+  struct WithCycles {
+    ranking::CompiledProgram whole, unknown_free;
+  };
+  WithCycles with_cycles(const ir::Program& program, const std::vector<Fingerprint>& prints, const Compiled& compiled,
+                         const Cycles& known) const {
+    const auto lent = [&](const Cycles& cycles) {
+      return compiled_program(ir::read_hlo(lend(program, cycles).text), workload(), compiled.candidate, slice_.hardware,
+                              ranking::Rung::code);
+    };
+    Cycles unknown_free = known;
+    for (const Fingerprint& print : prints) unknown_free.try_emplace(print, 0);
+    return {lent(known), lent(unknown_free)};
   }
 
-  /// What the best placement of a sharding is likely to take by the compiler's cycles: fusions that another program of
-  /// this plan has too take what they take there; the others, of each kind of work, are off from what the passes say by
-  /// as much as those of the best finalist.
-  double likely_code_seconds(const Compiled& compiled, const Finalist& best) const {
-    const ir::Program program = ir::read_hlo(compiled.text);
-    Cycles unknown_free = learned_;
-    for (const Fingerprint& print : fingerprints(program)) unknown_free.try_emplace(print, 0);
-    const auto lent = with_cycles(program, compiled, learned_), known = with_cycles(program, compiled, unknown_free);
-    const auto source =
-        std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return c.signature == best.source; });
-    const ranking::ComputeSplit &passes = block_compute(source->program), &code = block_compute(best.compiled.program),
-                                &all = block_compute(lent), &part = block_compute(known);
-    double off = 0;
-    for (const auto kind : {&ranking::ComputeSplit::matmul_seconds, &ranking::ComputeSplit::relayout_seconds,
-                            &ranking::ComputeSplit::other_seconds}) {
-      if (passes.*kind > 0) off += (all.*kind - part.*kind) * (code.*kind / passes.*kind - 1);
-    }
-    const auto seconds = block_seconds(lent, compiled.placements);
-    return *std::min_element(seconds.begin(), seconds.end()) + off;
-  }
-
-  /// Whether the cycles of this plan's programs and those remembered from others show that a sharding's best placement
-  /// does not beat a finalist's: fusions with known cycles take these; of what the others take by the passes, rung_gap
-  /// may go.
-  bool known_to_lose(const Compiled& compiled, const Finalist& best) const {
+  /// Whether a sharding is likely to beat a finalist by more than what is even, by the cycles of this plan's programs,
+  /// and those remembered from other plans do not rule it out.
+  bool likely_to_win(const Compiled& compiled, const Finalist& best) const {
     const ir::Program program = ir::read_hlo(compiled.text);
     const auto prints = fingerprints(program);
     Cycles cycles = learned_;
+    if (likely_seconds(with_cycles(program, prints, compiled, cycles), compiled, best) * (1 + even_gap) >=
+        best_seconds(best))
+      return false;
     if (memory_ != nullptr) cycles.merge(memory_->lookup(prints));
-    Cycles unknown_free = cycles;
-    for (const Fingerprint& print : prints) unknown_free.try_emplace(print, 0);
-    const auto likely = block_seconds(with_cycles(program, compiled, cycles), compiled.placements);
-    const auto certain = block_seconds(with_cycles(program, compiled, unknown_free), compiled.placements);
-    double least_seconds = std::numeric_limits<double>::infinity();
+    return least_seconds(with_cycles(program, prints, compiled, cycles), compiled) < best_seconds(best);
+  }
+
+  /// What the best placement is likely to take: fusions without cycles, of each kind of work, are off from what the
+  /// passes say by as much as those of the best finalist.
+  double likely_seconds(const WithCycles& program, const Compiled& compiled, const Finalist& best) const {
+    const ranking::ComputeSplit &passes = block_compute(source_of(best).program),
+                                &code = block_compute(best.compiled.program), &all = block_compute(program.whole),
+                                &known = block_compute(program.unknown_free);
+    double off = 0;
+    for (const auto kind : {&ranking::ComputeSplit::matmul_seconds, &ranking::ComputeSplit::relayout_seconds,
+                            &ranking::ComputeSplit::other_seconds}) {
+      if (passes.*kind > 0) off += (all.*kind - known.*kind) * (code.*kind / passes.*kind - 1);
+    }
+    const auto seconds = block_seconds(program.whole, compiled.placements);
+    return *std::min_element(seconds.begin(), seconds.end()) + off;
+  }
+
+  /// What the best placement takes at least: of what fusions without cycles take by the passes, rung_gap may go.
+  double least_seconds(const WithCycles& program, const Compiled& compiled) const {
+    const auto likely = block_seconds(program.whole, compiled.placements);
+    const auto certain = block_seconds(program.unknown_free, compiled.placements);
+    double least = std::numeric_limits<double>::infinity();
     for (std::size_t p = 0; p < likely.size(); ++p) {
       const double unknown = std::max(0.0, likely[p] - certain[p]);
-      least_seconds = std::min(least_seconds, likely[p] - unknown * rung_gap);
+      least = std::min(least, likely[p] - unknown * rung_gap);
     }
-    return least_seconds >= best_seconds(best);
+    return least;
   }
 
   /// Keeps the cycles of a code-generated program; what has none there never gets any.
@@ -895,8 +905,7 @@ class Search {
     ranking::Q2Options half;
     half.rate_scale = 0.5;
     const Finalist& f = finalists_[winner];
-    const Compiled& won =
-        *std::find_if(compiled_.begin(), compiled_.end(), [&](const Compiled& c) { return c.signature == f.source; });
+    const Compiled& won = source_of(f);
     const placement::Placement& place = f.compiled.placements[f.compiled.best];
     const double nominal = scored(won.program, place).block_seconds;
     double least_seconds = scored(won.program, place, half).block_seconds;

@@ -82,6 +82,13 @@ Plan run(Edited& compiler, const std::function<bool(const Progress&)>& progress 
   return plan(recorded_request(), topology::make_slice("v5e:2x2"), recorded_settings(), compiler, progress);
 }
 
+Job passes_job(const candidates::Candidate& candidate) {
+  Job job;
+  job.candidate = candidate;
+  job.rung = CompilerRung::passes;
+  return job;
+}
+
 /// The plan without the seconds that the planner itself took.
 std::string timeless(const Plan& p) {
   json::value value = json::parse(to_json(p));
@@ -274,11 +281,8 @@ BOOST_AUTO_TEST_CASE(Plan_WhatTheBoundsLeaveOutChangesNothing) {
     BOOST_TEST(was_propagated);
     if (was_compiled || i >= 8) continue;
     ++left_out;
-    Job job;
-    job.candidate = candidate;
-    job.rung = CompilerRung::passes;
-    const auto program = ranking::extract(ir::read_hlo(recording().at(replay_key(job)).text), p.workload, candidate,
-                                          p.slice.hardware, ranking::Rung::passes);
+    const auto program = ranking::extract(ir::read_hlo(recording().at(replay_key(passes_job(candidate))).text),
+                                          p.workload, candidate, p.slice.hardware, ranking::Rung::passes);
     for (const auto& q2 : price_placements(program, candidate.mesh, p.slice, p.workload.layers).q2)
       BOOST_TEST(q2.block_seconds >= last);
   }
@@ -366,13 +370,6 @@ BOOST_AUTO_TEST_CASE(Plan_CodeGenerationComesAfterTheDecision) {
   // Boost.JSON may read a number one bit off: both are read.
   BOOST_TEST(written.at("best").at("rung_difference_percent").as_double() ==
              json::parse(json::serialize(json::value(difference))).as_double());
-}
-
-Job passes_job(const candidates::Candidate& candidate) {
-  Job job;
-  job.candidate = candidate;
-  job.rung = CompilerRung::passes;
-  return job;
 }
 
 /// The first sharding that code generation was asked for.

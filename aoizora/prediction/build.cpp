@@ -42,8 +42,6 @@ struct Origin {
     nodes = std::move(both);
     carry = carry || other.carry;
   }
-  /// The same after a node; -1 for none.
-  Origin then(std::int32_t node) const { return node < 0 ? *this : Origin{{node}, carry}; }
 };
 
 /// A value as one device holds it. Inside a manual computation `dims` are already local for the manual axes.
@@ -263,8 +261,9 @@ class Builder {
   double local_elements(ValueId value) const { return local_elements(values_[value].dims, values_[value].layout); }
   double local_bytes(ValueId value) const { return local_bytes(values_[value], values_[value].layout); }
 
+  /// A collective of what comes from `origin`, which it then is the last of; -1 where nothing moves.
   std::int32_t communicate(const Context& context, NodeKind kind, CollectiveKind collective, AtomSet group,
-                           double payload, std::string what, const Origin& origin) {
+                           double payload, std::string what, Origin& origin) {
     Node node;
     node.kind = kind;
     node.what = std::move(what);
@@ -277,16 +276,17 @@ class Builder {
     return push(context, std::move(node), origin);
   }
 
-  std::int32_t push(const Context& context, Node node, const Origin& origin) {
-    node.needs = origin.nodes;
+  std::int32_t push(const Context& context, Node node, Origin& origin) {
+    const auto id = static_cast<std::int32_t>(graph_.nodes.size());
+    node.needs = std::exchange(origin.nodes, {id});
     node.needs_carry = origin.carry;
     graph_.nodes.push_back(std::move(node));
     loop_of_.push_back(context.loop);
-    return static_cast<std::int32_t>(graph_.nodes.size() - 1);
+    return id;
   }
 
-  std::int32_t compute(const Context& context, std::string what, double flops, double hbm_bytes, const Origin& origin,
-                       double kernel_seconds = 0) {
+  void compute(const Context& context, std::string what, double flops, double hbm_bytes, Origin& origin,
+               double kernel_seconds = 0) {
     Node node;
     node.what = std::move(what);
     node.trips = context.trips;
@@ -294,13 +294,18 @@ class Builder {
     node.hbm_bytes = hbm_bytes;
     node.kernel_seconds = kernel_seconds;
     if (context.loop >= 0) loops_[context.loop].flops += flops * static_cast<double>(context.trips);
-    return push(context, std::move(node), origin);
+    push(context, std::move(node), origin);
   }
 
-  Origin origin_of(const Instruction& op) const {
+  Origin origin_of(const std::vector<ValueId>& values) const {
     Origin origin;
-    for (std::size_t o = 0; o < op.operands.size(); ++o) origin.join(values_[operand(op, o)].origin);
+    for (const ValueId value : values) origin.join(values_[value].origin);
     return origin;
+  }
+  Origin origin_of(const Instruction& op) const {
+    std::vector<ValueId> values;
+    for (std::size_t o = 0; o < op.operands.size(); ++o) values.push_back(operand(op, o));
+    return origin_of(values);
   }
 
   std::string label(const Instruction& instruction) const {
@@ -320,8 +325,7 @@ class Builder {
     if (!moved.is_constant) {
       if (kind == NodeKind::producer_consumer && moved.is_parameter) kind = NodeKind::weight_gather;
       for (const ReshardStep& step : reshard_steps(table_, moved.layout, to)) {
-        moved.origin = moved.origin.then(
-            communicate(context, kind, step.kind, step.group, local_bytes(moved, step.after), what, moved.origin));
+        communicate(context, kind, step.kind, step.group, local_bytes(moved, step.after), what, moved.origin);
       }
     }
     moved.layout = to;
@@ -446,7 +450,7 @@ class Builder {
       const ValueId result = make(op, r, std::move(layout));
       values_[result].is_constant = constant && !carried.empty();
       values_[result].is_parameter = parameter && !carried.empty();
-      for (const ValueId in : carried) values_[result].origin.join(values_[in].origin);
+      values_[result].origin = origin_of(carried);
       values_[result].carried = std::move(carried);
       out.push_back(result);
     }
@@ -479,7 +483,6 @@ class Builder {
       sum.carried = {value};
       sum.reduced_by = communicate(context, NodeKind::visible_collective, CollectiveKind::all_reduce, axes,
                                    local_bytes(value), label(op), sum.origin);
-      sum.origin = sum.origin.then(sum.reduced_by);
       return add(std::move(sum));
     }
     return reshard(context, value, to, NodeKind::visible_collective, label(op));
@@ -516,11 +519,11 @@ class Builder {
     } else if (name == "ragged_all_to_all") {
       kind = CollectiveKind::ragged_all_to_all;
     }
-    const Origin origin = origin_of(op);
+    Origin origin = origin_of(op);
     const std::int32_t node =
         communicate(context, NodeKind::visible_collective, kind, group, payload, label(op), origin);
     for (std::size_t r = 0; r < out.size(); ++r) {
-      values_[out[r]].origin = origin.then(node);
+      values_[out[r]].origin = origin;
       if (kind == CollectiveKind::all_reduce) values_[out[r]].reduced_by = node;
       if (r < op.operands.size()) values_[out[r]].carried = {operand(op, r)};
     }
@@ -614,14 +617,13 @@ class Builder {
     Origin origin = origin_of(op);
     if (!out.empty() && !values_[operand(op, 0)].is_constant) {
       const double bytes = local_bytes(operand(op, 0));
-      origin =
-          origin.then(compute(context, label(op), 0, bytes, origin, vector_seconds(local_elements(operand(op, 0)))));
+      compute(context, label(op), 0, bytes, origin, vector_seconds(local_elements(operand(op, 0))));
     }
     const std::int32_t node = communicate(context, NodeKind::sharded_reduction, CollectiveKind::all_reduce, group,
                                           payload, label(op), origin);
     for (std::size_t r = 0; r < out.size(); ++r) {
       values_[out[r]].reduced_by = node;
-      values_[out[r]].origin = origin.then(node);
+      values_[out[r]].origin = origin;
       out[r] = reshard(context, out[r], result_layout(op, r), NodeKind::producer_consumer, label(op));
     }
     return out;
@@ -667,7 +669,7 @@ class Builder {
         values_[result].carried = {first};
       }
       if ((name == "pad" || name == "concatenate") && !constant)
-        origin = origin.then(compute(context, label(op), 0, bytes + local_bytes(result), origin));
+        compute(context, label(op), 0, bytes + local_bytes(result), origin);
       values_[result].origin = std::move(origin);
       out.push_back(reshard(context, result, layout, NodeKind::producer_consumer, label(op)));
     }
@@ -968,9 +970,8 @@ class Builder {
     const NodeKind kind = values_[value].is_parameter ? NodeKind::weight_gather : NodeKind::producer_consumer;
     Value copy = values_[value];
     copy.carried = {value};
-    copy.origin =
-        copy.origin.then(communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved),
-                                     what + " to idle axes", copy.origin));
+    communicate(context, kind, CollectiveKind::permute, idle, local_bytes(values_[value], moved),
+                what + " to idle axes", copy.origin);
     copy.layout = std::move(moved);
     value = add(std::move(copy));
     if (dropping.size() == 1) idle_gathers_.insert(value);
@@ -1086,19 +1087,18 @@ class Builder {
       contracted *= static_cast<double>(local_length(table_, values_[lhs].dims[k], values_[lhs].layout[k]));
     }
     const ValueId result = make(op, 0, wanted);
-    Origin origin = values_[lhs].origin;
-    origin.join(values_[rhs].origin);
-    origin = origin.then(compute(context, label(op), 2 * result_elements * contracted,
-                                 local_bytes(lhs) + local_bytes(rhs) + local_bytes(result), origin));
+    Origin origin = origin_of({lhs, rhs});
+    compute(context, label(op), 2 * result_elements * contracted,
+            local_bytes(lhs) + local_bytes(rhs) + local_bytes(result), origin);
     if (const AtomSet scattered = partial & used; scattered != 0) {
       Layout before = wanted;
       for (DimAxes& axes : before) std::erase_if(axes, [&](Atom atom) { return (scattered & bit(atom)) != 0; });
-      origin = origin.then(communicate(context, NodeKind::sharded_contraction, CollectiveKind::reduce_scatter,
-                                       scattered, local_bytes(values_[result], before), label(op), origin));
+      communicate(context, NodeKind::sharded_contraction, CollectiveKind::reduce_scatter, scattered,
+                  local_bytes(values_[result], before), label(op), origin);
     }
     values_[result].reduced_by = communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce,
                                              partial & ~used, local_bytes(result), label(op), origin);
-    values_[result].origin = origin.then(values_[result].reduced_by);
+    values_[result].origin = std::move(origin);
     return result;
   }
 
@@ -1145,13 +1145,12 @@ class Builder {
     window[kernel_out].clear();
     const double kernel = local_elements(values_[rhs].dims, window) /
                           static_cast<double>(std::max<std::int64_t>(1, values_[rhs].dims[kernel_out]));
-    Origin origin = values_[lhs].origin;
-    origin.join(values_[rhs].origin);
-    origin = origin.then(compute(context, label(op), 2 * local_elements(values_[result].dims, wanted) * kernel,
-                                 local_bytes(lhs) + local_bytes(rhs) + local_bytes(result), origin));
+    Origin origin = origin_of({lhs, rhs});
+    compute(context, label(op), 2 * local_elements(values_[result].dims, wanted) * kernel,
+            local_bytes(lhs) + local_bytes(rhs) + local_bytes(result), origin);
     values_[result].reduced_by = communicate(context, NodeKind::sharded_contraction, CollectiveKind::all_reduce,
                                              partial, local_bytes(result), label(op), origin);
-    values_[result].origin = origin.then(values_[result].reduced_by);
+    values_[result].origin = std::move(origin);
     return result;
   }
 
@@ -1175,12 +1174,13 @@ class Builder {
       if (value.dtype == DType::bf16 || value.dtype == DType::f32 || value.dtype == DType::f16)
         tensors.push_back(&value);
     }
-    const Origin origin = origin_of(op);
-    const auto after = [&](std::int32_t node) {
-      for (const ValueId value : out) values_[value].origin = origin.then(node);
+    Origin origin = origin_of(op);
+    const auto called = [&](double flops, double kernel_seconds) {
+      compute(context, label(op), flops, bytes, origin, kernel_seconds);
+      for (const ValueId value : out) values_[value].origin = origin;
       return out;
     };
-    if (tensors.size() < 3) return after(compute(context, label(op), 0, bytes, origin));
+    if (tensors.size() < 3) return called(0, 0);
     const auto q = local_dims(table_, tensors[0]->dims, tensors[0]->layout);
     const auto k = local_dims(table_, tensors[1]->dims, tensors[1]->layout);
     const double head_dim = static_cast<double>(q.back());
@@ -1197,8 +1197,7 @@ class Builder {
     const double cycles = topology::attention_kernel_cycles(hardware_, heads, rows * static_cast<double>(block_q),
                                                             columns * static_cast<double>(block_k),
                                                             static_cast<double>(block_k), head_dim);
-    return after(compute(context, label(op), flops, bytes, origin,
-                         hardware_.clock_hz.value > 0 ? cycles / hardware_.clock_hz.value : 0));
+    return called(flops, hardware_.clock_hz.value > 0 ? cycles / hardware_.clock_hz.value : 0);
   }
 
   bool is_head_dim(std::int64_t size) const {

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judges import calibration_checks
+from judges.netns import mesh
 
 from aoizora import InvalidRequest, Plan, _core, cli
 from aoizora.calibrating import (
@@ -30,11 +32,6 @@ from aoizora.calibrating import (
 )
 from aoizora.calibrating.cases import Case, planned_seconds
 from aoizora.commands.calibrate import lines, sizes_bytes
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-from judges import calibration_checks
-from judges.netns import mesh
 
 SIZES = [64_000, 1_000_000, 8_000_000]
 

@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judges import agreement, cases, netns_checks, simgrid_checks, table
+from judges import run as judges_run
+from judges.netns import mesh, run
 
 from aoizora import _core
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
-
-from judges import agreement, cases, netns_checks, simgrid_checks, table  # noqa: E402
-from judges import run as judges_run  # noqa: E402
-from judges.netns import mesh, run  # noqa: E402
-
 TOLERANCE = 0.005
 
 
