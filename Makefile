@@ -54,10 +54,11 @@ cpp-tests: $(VENV)/installed
 	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir $(BUILD) --no-tests=error --output-on-failure -j $(JOBS)
 
 test: cpp-tests $(VENV)/tools ## C++ and Python tests, but for the slow ones (under ten minutes on two cores)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not timed"
 
 test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU compiler too
-	$(PYTEST)
+	$(PYTEST) -m "not timed"
+	$(BIN)/pytest -m timed
 
 judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (five minutes)
 	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md

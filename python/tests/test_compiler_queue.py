@@ -217,6 +217,7 @@ def test_jobs_start_by_priority_then_id() -> None:
     assert got == [2, 3, 4, 5, 1]
 
 
+@pytest.mark.timed
 def test_a_job_too_slow_is_ended_with_all_it_started() -> None:
     with open_queue(propagate_timeout_seconds=5) as queue:
         got = answers(

@@ -162,6 +162,7 @@ def spaces() -> list[str]:
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("namespaces", "no_namespaces_left")
 def test_two_flows_share_a_real_link(programs: dict[str, Path]) -> None:
     lone = {"kind": "collective-permute", "bytes": 5e5, "pairs": [[0, 2]]}
