@@ -12,6 +12,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -498,6 +499,38 @@ def test_a_terminal_shows_stage_count_time_left_and_the_best() -> None:
     assert [line.split("] ")[-1] for line in shown] == [
         "stage 1: propagate 10/10", "stage 2: HLO passes 0/4", "best so far: 8 ms",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stream", "told", "shown"),
+    [
+        (Terminal(), (0, 1, 0.0, 0.0), "[....................] code generation 0/1, 0:02 so far"),
+        (Terminal(), (2, 4, 10.0, 10.0), "[##########..........] code generation 2/4, 0:07 left"),
+        (Terminal(), (2, 4, 10.0, 1.0), "[##########..........] code generation 2/4, 0:12 so far"),
+        (io.StringIO(), (0, 1, 20.0, 0.0), "code generation: 0 of 1, 0:22 so far; best so far: 8 ms"),
+    ],
+)
+def test_the_time_goes_on_while_nothing_is_told(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, told: tuple[int, int, float, float], shown: str
+) -> None:
+    """One compile may take minutes. A clock of the test's own: it stands still but for what the test adds."""
+    clock = 1000.0
+    monkeypatch.setattr("aoizora.report.progress.monotonic", lambda: clock)
+    monkeypatch.setattr("aoizora.report.progress._TICK_SECONDS", 0.001)
+    monkeypatch.setattr("aoizora.report.progress._PLAIN_SECONDS", 1.0)
+    progress = ProgressLine(stream)
+    progress("code generation", *told, "8 ms")
+    assert shown not in screen(stream.getvalue())
+    clock += 2.25
+    ended = time.time() + 20
+    while shown not in screen(stream.getvalue()) and time.time() < ended:
+        time.sleep(0.01)
+    assert shown in screen(stream.getvalue())
+    progress.close()
+    written = stream.getvalue()
+    clock += 10
+    time.sleep(0.05)
+    assert stream.getvalue() == written
 
 
 def test_plain_lines_fit_79_columns() -> None:
