@@ -119,6 +119,7 @@ def test_the_page_shows_the_plan_and_asks_nobody(recorded_plan: Plan, browser: A
             assert link_bytes(page) == pytest.approx({link: load for link, load in loads.items() if load})
             assert page.locator(".gallery button[aria-pressed='true']").count() == 1
         page.locator("#slice summary").click()
+        page.locator("#slice details tbody tr").first.wait_for()  # a browser tells of what is opened when it likes
         assert page.locator("#slice details tbody tr").count() == len(link_bytes(page))
         assert opened.wrong == []
 
