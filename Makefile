@@ -60,7 +60,7 @@ test-all: cpp-tests $(VENV)/tools ## all tests, the slow ones with the real TPU 
 	$(PYTEST) -m "not timed"
 	$(BIN)/pytest -m timed
 
-judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (five minutes)
+judge: $(VENV)/installed ## time collectives with SimGrid and over network namespaces, into docs/judges.md (seven minutes)
 	$(BIN)/python -m judges.run --build $(BUILD)/judges --out docs/judges.md
 
 docs: $(VENV)/installed $(VENV)/tools ## the documentation site, into build/docs; a broken reference is an error

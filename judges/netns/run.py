@@ -15,8 +15,6 @@ from typing import Any
 
 from judges.netns.mesh import NamespaceMesh
 
-REPEATS = 5
-"""Of each JAX job; the first is discarded: it compiles, and windows still grow in it."""
 # What else runs on the machine must not be taken for a full link.
 URGENT = ("nice", "-n", "-15")
 COORDINATOR_PORT = 20900
@@ -92,20 +90,20 @@ def run_everywhere(
 
 
 def jax_seconds(mesh: NamespaceMesh, jobs: Sequence[dict[str, Any]]) -> list[float]:
-    """Seconds of each job (netns/jax_worker.py has the format), the middle of its three quickest runs.
+    """Seconds of each job (netns/jax_worker.py has the format), the middle of its three quickest runs but the first.
 
     A run takes as long as its slowest process.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wanted = folder / "jobs.json"
-        wanted.write_text(json.dumps({"repeats": REPEATS, "jobs": list(jobs)}))
+        wanted.write_text(json.dumps({"jobs": list(jobs)}))
         count = len(mesh.names)
         outs = [folder / f"out{chip}.json" for chip in range(count)]
         arguments = [["--jobs", str(wanted), "--out", str(out)] for out in outs]
         run_everywhere(mesh, "judges.netns.jax_worker", arguments, range(count))
         seconds = [json.loads(out.read_text()) for out in outs]
     return [
-        sorted(max(repeat) for repeat in list(zip(*processes, strict=True))[1:])[1]
+        sorted(max(run) for run in list(zip(*processes, strict=True))[1:])[1]
         for processes in zip(*seconds, strict=True)
     ]
