@@ -168,6 +168,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--only", action="append", default=[], metavar="NAME", help="one figure or table: table3")
     reproduce.add_argument("--no-compile", action="store_true", help="use what is stored (all of it takes hours)")
     reproduce.add_argument("--judge", default="build/judges/simgrid_judge", metavar="FILE", help="SimGrid's, if built")
+    reproduce.add_argument("--json", action="store_true", help="print the tables written, each row by its columns")
     reproduce.add_argument("--quiet", action="store_true", help="no progress")
     reproduce.set_defaults(run=_reproduce)
 
@@ -340,7 +341,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from aoizora import cache
-    from aoizora.evaluation import reproduce
+    from aoizora.evaluation import reproduce, tables
     from aoizora.report.progress import ProgressLine
 
     progress = ProgressLine(quiet=options.quiet)
@@ -357,7 +358,11 @@ def _reproduce(options: argparse.Namespace) -> int:
         )
     finally:
         progress.close()
-    print(f"{', '.join(written)} written to {options.out}")
+    if options.json:
+        read = {name: tables.rows_of(text) for name, text in written.items()}
+        print(json.dumps({"document": options.out, "sections": read}, indent=2))
+    else:
+        print(f"{', '.join(written)} written to {options.out}")
     return 0
 
 

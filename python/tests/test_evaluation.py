@@ -242,6 +242,27 @@ def test_tables_keep_their_columns() -> None:
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]
 
 
+def test_tables_are_read_back_as_they_were_written() -> None:
+    first = tables.table(["a", "b"], [["x|y", "1"], ["", "– (paper 2)"]])
+    second = tables.table(["a"], [])
+    assert tables.rows_of(f"Words.\n\n{first}\nMore | words.\n\n{second}") == [
+        [{"a": "x|y", "b": "1"}, {"a": "", "b": "– (paper 2)"}],
+        [],
+    ]
+
+
+def test_json_has_the_cells_of_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "answers.sqlite").touch()
+    files = ["--store", str(tmp_path / "answers.sqlite"), "--out", str(tmp_path / "evaluation.md")]
+    assert cli.main(["reproduce", "--only", "figure3", "--no-compile", "--quiet", "--json", *files]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["sections"]) == ["figure3"]
+    (rows,) = told["sections"]["figure3"]
+    assert len(rows) == 8
+    for row in rows:
+        assert f"| {' | '.join(row.values())} |\n" in (tmp_path / "evaluation.md").read_text()
+
+
 def run(path: Path, *only: str) -> None:
     reproduce.run(path / "evaluation.md", path / "answers.sqlite", only, compile=False)
 

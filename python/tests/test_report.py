@@ -411,14 +411,16 @@ def test_every_command_has_help_with_an_example_that_reads(command: str, capsys:
     assert words[:2] == ["aoizora", command]
     options = cli.parser().parse_args(words[1:])
     assert callable(options.run)
-    if command not in ("completion", "reproduce"):  # one prints a script, one writes a file
-        assert options.json is False
+    assert options.json is False
 
 
 def test_bash_completes_every_command_and_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("shtab")
     assert main(["completion", "bash"]) == 0
-    Path("completion.sh").write_text(capsys.readouterr().out)
+    script = capsys.readouterr().out
+    assert main(["completion", "bash", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"shell": "bash", "script": script.removesuffix("\n")}
+    Path("completion.sh").write_text(script)
     Path("plan.json").touch()
 
     def completed(line: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 SHELLS = ("bash", "zsh", "tcsh")
 # What these arguments take are files; everything else is a name or a number.
@@ -12,6 +13,7 @@ _FILES = {"plan", "file", "first", "second", "out", "config", "slice", "store", 
 def add_arguments(parser: argparse.ArgumentParser, whole: argparse.ArgumentParser) -> None:
     """whole: the parser of all commands, complete when the command runs."""
     parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
     parser.set_defaults(run=lambda options: run(options, whole))
 
 
@@ -28,7 +30,8 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             action.choices = action.choices or names.get(action.dest)
             if action.dest in _FILES and action.choices is None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, shell=options.shell))
+    script = shtab.complete(parser, shell=options.shell)
+    print(json.dumps({"shell": options.shell, "script": script}) if options.json else script)
     return 0
 
 

@@ -88,8 +88,8 @@ def run(
     compile: bool = True,
     judge: Path | None = None,
     progress: Callable[[str, int, int, float, float, str], Any] = lambda *_: None,
-) -> list[str]:
-    """Writes the document, or the named sections of it; returns the names written."""
+) -> dict[str, str]:
+    """Writes the document, or the named sections of it; returns the Markdown of each section written, by name."""
     unknown = sorted(set(only) - set(NAMES))
     if unknown:
         raise InvalidRequest(f"no figure or table is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
@@ -97,18 +97,20 @@ def run(
     if not compile and not store.exists():
         raise InvalidRequest(f"{store} does not exist: without --no-compile it is filled")
     context = Context(Pricer(store), document, compile, progress, judge)
-    written = [section for section in SECTIONS if not only or section.name in only]
+    written: dict[str, str] = {}
     document.parent.mkdir(parents=True, exist_ok=True)
     try:
-        for section in written:
+        for section in SECTIONS:
+            if only and section.name not in only:
+                continue
             if compile:
                 section.needs(context)
-            text = section.write(context)
+            text = written[section.name] = section.write(context)
             old = document.read_text(encoding="utf-8") if document.exists() else ""
             document.write_text(splice(old, section, text), encoding="utf-8")  # each at once: a stopped run keeps them
     finally:
         context.pricer.close()
-    return [section.name for section in written]
+    return written
 
 
 def splice(document: str, section: Section, text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 # AoiZora paper, all measured on TPU v5e. Section 3, Observation 1 and Figure 2:
@@ -46,6 +47,20 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def rows_of(text: str) -> list[list[dict[str, str]]]:
+    """The tables of a Markdown text, each a list of rows, a row its cells by column: what `table` wrote, read back."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("| "):
+            if not inside:
+                found.append([])
+            cells = re.split(r"(?<!\\)\|", line.strip()[1:-1])
+            found[-1].append([cell.strip().replace("\\|", "|") for cell in cells])
+        inside = line.startswith("| ")
+    return [[dict(zip(header, row, strict=True)) for row in rows] for header, _, *rows in found]
 
 
 def number(value: float | None, digits: int = 3, missing: str = "–") -> str:
