@@ -11,9 +11,12 @@ the paper's traces each candidate: that favours the loop.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +41,47 @@ def ask(queue: WorkerQueue, jobs: list[dict[str, Any]]) -> tuple[float, list[dic
     return time.monotonic() - started, sorted(answers, key=lambda answer: int(answer["id"]))
 
 
+class Memory:
+    """The most memory that this process and all it started hold at once, looked at ten times a second: proportional set
+    sizes, in which a page that several share counts once."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            self.peak_bytes = max(self.peak_bytes, sum(map(_resident, _tree(os.getpid()))))
+
+
+def _tree(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            children.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found = [root]
+    for process in found:
+        found.extend(children.get(process, []))
+    return found
+
+
+def _resident(process: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def orders(candidate: dict[str, Any], slice_name: str) -> list[list[int]]:
     """The distinct placements of a mesh, as device ids in mesh order."""
     ids = {tuple(chip): device for device, (chip, _) in enumerate(_core.slice_devices(slice_name))}
@@ -56,9 +100,10 @@ def main() -> int:
     height, width = map(int, options.size.split("x"))
 
     started = time.monotonic()
-    plan = aoizora.plan(
-        size=(height, width), frames=options.frames, slice=options.slice, use_cache=False, progress=ProgressLine()
-    )
+    with Memory() as memory:
+        plan = aoizora.plan(
+            size=(height, width), frames=options.frames, slice=options.slice, use_cache=False, progress=ProgressLine()
+        )
     planned = time.monotonic() - started
     counts = {count["name"]: count["count"] for count in plan.data["counts"]}
 
@@ -90,9 +135,12 @@ def main() -> int:
     times = plan.data["times"]
     figures = {
         "request": [options.slice, options.size, options.frames],
+        "workers": len(os.sched_getaffinity(0)),
+        "compiler": WorkerQueue.compiler_versions(),
         "decision_seconds": times["decision_seconds"],
         "verified_seconds": times["verified_seconds"],
         "planner_seconds": planned,
+        "planner_peak_bytes": memory.peak_bytes,
         "loop_seconds": loop,
         "loop_stage_1_seconds": stage_1,
         "loop_survivors": len(survivors),
@@ -105,7 +153,7 @@ def main() -> int:
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(
         f"planner: decided after {times['decision_seconds']:.1f} s, verified after {times['verified_seconds']:.1f} s, "
-        f"all listed after {planned:.1f} s\n"
+        f"all listed after {planned:.1f} s, in {memory.peak_bytes / 2**30:.2f} GiB\n"
         f"the paper's loop: stage 1 {stage_1:.1f} s, {len(pairs)} whole compiles; {len(sample)} took {whole:.1f} s: "
         f"{loop / 60:.0f} min in all\nratio {figures['ratio']:.0f}"
     )

@@ -59,7 +59,7 @@ def tasks() -> list[sweeping.Task]:
 def write_for_ever(folder: Path) -> None:
     """What is killed: all three stores, again and again from empty."""
     text = (folder / "plan.json").read_text(encoding="utf-8")
-    memory = CycleMemory(folder / "cycles.sqlite", VERSIONS)
+    memory = CycleMemory(folder / "cycles.sqlite", VERSIONS, "v5e")
     keys = [sweeping._key(task) for task in tasks()]
 
     def planner(wanted: Sequence[sweeping.Task]) -> Iterator[tuple[sweeping.Task, Any]]:

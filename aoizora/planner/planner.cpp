@@ -819,25 +819,32 @@ class Search {
     ask("verify", jobs, [&](std::size_t, Answer& answer) {
       if (answer.outcome != Answer::Outcome::ok) {
         refuse(c.candidate, c.placements[at], answer);
-        c.block_seconds[at] = std::numeric_limits<double>::infinity();
-        c.best = least(c.block_seconds);
+      } else if (readable(c.candidate, [&] { take_verified(f, answer); })) {
         return;
       }
-      auto program = compiled_program(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware,
-                                      ranking::Rung::code);
-      if (is_windowed(program) && !is_windowed(c.program) &&
-          !c.candidate.compiler_options.contains(windowed_einsum_off.first)) {
-        c.candidate.compiler_options.insert(windowed_einsum_off);
-        c.signature = candidates::canonical_signature(workload(), c.candidate);
-        return;
-      }
-      f.verified = c.placements[at];
-      f.verified_seconds = seconds_since(started_);
-      c.hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
-      c.block_seconds[at] = scored(program, c.placements[at]).block_seconds;
-      f.own = std::move(program);
+      c.block_seconds[at] = std::numeric_limits<double>::infinity();
       c.best = least(c.block_seconds);
     });
+  }
+
+  /// What the compiler finished under a finalist's best placement; changes nothing where the text does not read.
+  void take_verified(Finalist& f, Answer& answer) {
+    Compiled& c = f.compiled;
+    const auto hbm_bytes = static_cast<double>(ir::read_memory_report(answer.memory_report).total_bytes);
+    auto program = compiled_program(ir::read_hlo(std::move(answer.text)), workload(), c.candidate, slice_.hardware,
+                                    ranking::Rung::code);
+    if (is_windowed(program) && !is_windowed(c.program) &&
+        !c.candidate.compiler_options.contains(windowed_einsum_off.first)) {
+      c.candidate.compiler_options.insert(windowed_einsum_off);
+      c.signature = candidates::canonical_signature(workload(), c.candidate);
+      return;
+    }
+    c.block_seconds[c.best] = scored(program, c.placements[c.best]).block_seconds;
+    f.verified = c.placements[c.best];
+    f.verified_seconds = seconds_since(started_);
+    c.hbm_bytes = hbm_bytes;
+    f.own = std::move(program);
+    c.best = least(c.block_seconds);
   }
 
   Ranked ranked(const Finalist& f) const {

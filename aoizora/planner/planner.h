@@ -22,9 +22,10 @@ namespace aoizora::planner {
 /// of what it needs.
 inline constexpr double even_gap = 0.005;
 inline constexpr double less_memory = 0.05;
-/// How far code generation moves the price of a block from what the HLO passes alone say, less or more: over 50 seeded
-/// programs of Wan 2.1 14B, v5e-4 to v5e-16, by -2.0 to +6.3 %, over four of 1.3B by -11.9 to -9.4 %. Where the cycles
-/// of a fusion are known from another program it moves nothing: equal fingerprints have equal cycles.
+/// How far code generation moves the price of a block from what the HLO passes alone say, less or more, is measured and
+/// not proved: over 143 programs of Wan 2.1 14B, v5e-4 to v5e-16, by -10.9 to +8.3 % (docs/evaluation.md, "Cycles lent
+/// between programs"), over four of 1.3B by -11.9 to -9.4 %. Where the cycles of a fusion are known from another
+/// program it moves nothing: equal fingerprints have equal cycles.
 inline constexpr double rung_gap = 0.12;
 /// Runners-up slower than the best by more than this are listed only where they are compiled anyway.
 inline constexpr double listed_gap = 0.1;

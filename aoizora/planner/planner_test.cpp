@@ -692,13 +692,17 @@ BOOST_AUTO_TEST_CASE(Plan_ProgressCountsEveryStageToItsEnd) {
 }
 
 BOOST_AUTO_TEST_CASE(Plan_ADamagedTextIsAnErrorNotACrash) {
-  for (const CompilerRung rung : {CompilerRung::propagate, CompilerRung::passes}) {
+  Edited whole(0, {});
+  const Plan undisturbed = run(whole);
+  for (const CompilerRung rung : {CompilerRung::propagate, CompilerRung::passes, CompilerRung::code}) {
     Edited compiler(0, [&](const Job& job, Answer& answer) {
-      if (job.rung == rung && job.id % 3 == 1) answer.text.resize(answer.text.size() / 2);
+      const bool hit = rung == CompilerRung::code ? job.candidate == undisturbed.best.candidate : job.id % 3 == 1;
+      if (job.rung == rung && hit) answer.text.resize(answer.text.size() / 2);
     });
     BOOST_CHECK_NO_THROW({
       const Plan p = run(compiler);
       BOOST_TEST(!p.lost.empty());
+      BOOST_TEST(p.best.verified);
     });
   }
 }

@@ -1,6 +1,7 @@
 """Cycles of fusions that code generation has told once, for every later plan. Imports no jax.
 
-One SQLite file beside the plan cache, keyed by fingerprint (aoizora/planner/cycles.h) and by the compiler's versions.
+One SQLite file beside the plan cache, keyed by fingerprint (aoizora/planner/cycles.h), by the compiler's
+versions and by the kind of device it compiles for.
 What is remembered spares compiles, it never changes a plan: a memory that cannot be used is as good as an empty one.
 """
 
@@ -27,12 +28,12 @@ _AT_ONCE = 500  # parameters of one statement
 class CycleMemory:
     """Safe with many processes, and with a kill at any moment: SQLite's write-ahead log, one transaction a call."""
 
-    def __init__(self, path: Path, versions: Sequence[str]) -> None:
-        self._versions = ", ".join(versions)
+    def __init__(self, path: Path, versions: Sequence[str], device_kind: str) -> None:
+        self._versions = ", ".join([*versions, device_kind])
         self._database = _open(path)
 
     def lookup(self, fingerprints: Sequence[str]) -> dict[str, int]:
-        """Of these, what is remembered for this compiler."""
+        """Of these, what is remembered for this compiler and kind of device."""
         found: dict[str, int] = {}
         if self._database is None:
             return found

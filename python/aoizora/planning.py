@@ -135,7 +135,8 @@ def search(
         name, devices = slice_data["name"], _core.slice_devices(slice)
         return open_queue(store, request, name, devices, workers, builder)
 
-    memory = CycleMemory(cache.folder() / FILE_NAME, cache.versions()) if use_cache else None
+    kind = slice_data["hardware"]["device_kind"]
+    memory = CycleMemory(cache.folder() / FILE_NAME, cache.versions(), kind) if use_cache else None
     try:
         text = run(make_queue, settings_json, memory)
     finally:
