@@ -62,7 +62,7 @@ def goals(context: Context) -> str:
 
 
 def _goal_of_table_4(context: Context) -> list[list[str]]:
-    """The product's core efficiency lies between the fits of either half; docs/calibration.md shows each on the other."""
+    """The core's efficiency lies between the fits of either half; docs/calibration.md shows each on the other."""
     pairs: dict[int, list[tuple[float, float]]] = {480: [], 720: []}
     for workload in workloads():
         plan = fidelity.plan_of(context.pool(workload)) if workload.slice == "v5e:4x4" else None
